@@ -9,7 +9,7 @@ import logging
 import os
 from typing import Any
 
-__all__ = ["Model", "TextClassifier", "load", "predict_files"]
+__all__ = ["Model", "TextClassifier", "TextRegressor", "load", "predict_files"]
 
 # Where DeepSpeed is installed, transformers imports it, and it writes its warnings to standard output, among
 # reports and predictions. Its errors are raised as exceptions all the same.

@@ -1,4 +1,4 @@
-"""What people do before and after training: `python -m app VERB`; without a verb it lists them."""
+"""What people do, by verbs: `python -m app VERB`; without a verb it lists them."""
 
 import sys
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
-from .words import N_, _, sentence
+from .program import install_command
 
 MAX_NAME = 200  # characters of a name that is compared with others
 MAX_CANDIDATES = 5000  # names that a name is compared with
@@ -38,7 +38,7 @@ def show(text: str) -> int:
     reason = error.strerror or error
     remedy = "free space, or write to another place, and run it again"
     message = f"standard output: cannot be written: {reason}; {remedy}"
-    say(_("error: {error}").format(error=message))
+    say(f"error: {message}")
     return 1
 
 
@@ -61,17 +61,6 @@ def say(message: object) -> None:
     text = str(message).encode(errors="backslashreplace").decode()
     with suppress(OSError):
         print(text, file=sys.stderr)  # noqa: T201
-
-
-def install_command(packages: str, constrained: bool = True) -> str:
-    """Return the command that installs optional packages: in a clone those of a file of requirements/, with
-    the versions of constraints.txt unless not `constrained`; else the extra of the same name."""
-    if __package__ != "app":
-        return f"pip install 'chinese-text-classification[{packages}]'"
-    command = f"pip install -r requirements/{packages}.txt"
-    if constrained:
-        command += " -c constraints.txt"
-    return command
 
 
 @contextmanager
@@ -113,7 +102,7 @@ def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:
     matches = difflib.get_close_matches(text, short_names, n=1, cutoff=cutoff)
     if not matches:
         return ""
-    return sentence(N_("; did you mean '{name}'?"), name=shorten(matches[0], MAX_NAME))
+    return f"; did you mean '{shorten(matches[0], MAX_NAME)}'?"
 
 
 @contextmanager
@@ -122,9 +111,8 @@ def reading(path: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = _("{path}: cannot be read: {why}")
         short_path = shorten(str(path), MAX_PATH)
-        raise InputError(message.format(path=short_path, why=error.strerror)) from error
+        raise InputError(f"{short_path}: cannot be read: {error.strerror}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -160,6 +148,13 @@ def listed(names: Iterable, count: int = 20) -> str:
     if len(first_names) > count:
         parts.append("...")
     return ", ".join(parts)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, in English: 1 row, 1,234 rows; `plural` where it is not noun + s."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {plural or noun + 's'}"
 
 
 def excerpt(value: Any, length: int = 40) -> str:

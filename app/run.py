@@ -1,6 +1,7 @@
 """What every entry script calls: read the command line, then run one job in one mode.
 
-`python -m app.run MODE [settings]` does what run_<mode>.py does, from any folder.
+`python -m app.run MODE [settings]` does what run_<mode>.py does, from any folder, and `python -m app train`
+starts the processes too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .errors import InputError, TrainingError, first_line
+from .program import training_program
 from .runtime.processes import ended_by_ctrl_c, exit_status, launched_rank, refuse
 from .words import use_language
 
@@ -26,33 +28,41 @@ LOST_RANK = "(closed|reset) by peer|Broken pipe|remote process exited"
 LINGER_SECONDS = 2.5  # DeepSpeed's launcher checks its processes once a second, the others more often
 
 
-def main(name: str, description: str, argv: list[str] | None = None) -> int:
-    """Run one job in the mode `name` from the command line; return the exit status, see `work`; 130 after
-    Ctrl-C. torch is imported after the command line has been read, so that `--help` and errors are quick."""
+def main(name: str, description: str, argv: list[str] | None = None, program: str | None = None) -> int:
+    """Run one job in the mode `name` from the command line, whose help calls it `program`; return the exit
+    status, see `work`; 130 after Ctrl-C. torch is imported after the command line has been read, so that
+    `--help` and errors are quick."""
 
     def start() -> int:
         from .config.command_line import load_config
-        from .modes import load_mode
 
         arguments = argv
         if arguments is None:
             arguments = sys.argv[1:]
-        script = f"run_{name}.py"
-        parser = argparse.ArgumentParser(script, add_help=False, allow_abbrev=False)
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--nprocs", type=int)
         options, words = parser.parse_known_args(arguments)
-        config = load_config(words, script, description)
-        with ended_by_ctrl_c():
-            mode = load_mode(name)
-            from .modes.launch import launch
-        if options.nprocs is not None and (options.nprocs < 1 or mode.launcher != "spawn"):
-            raise InputError("--nprocs, from 1 on, is for run_mp.py; --help names other launchers")
-        reason = mode.unavailable_reason()
-        if reason:
-            raise InputError(reason)
-        return launch(mode.launcher, work, (config, name), options.nprocs)
+        config = load_config(words, program or f"python run_{name}.py", description)
+        return run_in_mode(name, config, options.nprocs)
 
     return exit_status(start)
+
+
+def run_in_mode(name: str, config: Config, nprocs: int | None = None) -> int:
+    """Run one job in the mode `name`, as a process that the launcher of the mode has started, or in `nprocs`
+    processes that this one spawns; return the exit status, see `work`."""
+    from .modes import load_mode
+
+    with ended_by_ctrl_c():
+        mode = load_mode(name)
+        from .modes.launch import launch
+    if nprocs is not None and (nprocs < 1 or mode.launcher != "spawn"):
+        spawning = " ".join(training_program("mp"))
+        raise InputError(f"--nprocs, from 1 on, is for {spawning}; --help names other launchers")
+    reason = mode.unavailable_reason()
+    if reason:
+        raise InputError(reason)
+    return launch(mode.launcher, work, (config, name), nprocs)
 
 
 def work(config: Config, name: str) -> int:
@@ -116,7 +126,21 @@ def message_of_failure(error: Exception) -> str | None:
     return None
 
 
+def main_of_module(argv: list[str]) -> int:
+    """Run one job from the command line of `python -m app.run`, which begins with the mode."""
+    from .modes import MODES
+
+    program = f"python -m {__name__} MODE"
+    description = f"The mode is one of {', '.join(MODES)}."
+    if argv and argv[0] in MODES:
+        return main(argv[0], description, argv[1:], program)
+    if argv and argv[0] in ("-h", "--help"):
+        return main("single", description, argv, program)
+    mode = argv[0] if argv else "nothing"
+    return refuse(f"{program}: a mode must come first ({', '.join(MODES)}), found {mode}", 2)
+
+
 if __name__ == "__main__":
     # Processes that are started import `work` by the name of this module.
     module = importlib.import_module(__spec__.name)
-    sys.exit(module.main(sys.argv[1], __doc__, sys.argv[2:]))
+    sys.exit(module.main_of_module(sys.argv[1:]))

@@ -1,18 +1,18 @@
-"""The language that people read.
+"""The language of what people read: reports, pages, cards, advice, tables.
 
 The English sentences stand in the code, `_("{rows:,} rows").format(rows=rows)`; their Chinese is in
-`locale/zh_CN/LC_MESSAGES/app.po`, kept by scripts/messages.py. Log lines are in English only.
+`locale/zh_CN/LC_MESSAGES/app.po`, kept by scripts/messages.py. Help, errors and the log are in English only:
+people search the web for them.
 """
 
 import gettext
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 CATALOGUE = Path(__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "app.po"
 
@@ -55,49 +55,30 @@ def _(message: str) -> str:
     return _catalogue(current_language()).gettext(message)
 
 
+def ngettext(singular: str, plural: str, number: int) -> str:
+    """Return what `_` does, of two messages: `singular` for the number 1, `plural` for all others. Chinese
+    has one message for both."""
+    return _catalogue(current_language()).ngettext(singular, plural, number)
+
+
+def rows_in_words(number: int) -> str:
+    """Return a number of rows in the current language: 1 row, 1,234 rows."""
+    return ngettext("{number:,} row", "{number:,} rows", number).format(number=number)
+
+
 def pgettext(context: str, message: str) -> str:
     """Return what `_` does, for English that has another Chinese elsewhere; `context` tells them apart."""
     return _catalogue(current_language()).pgettext(context, message)
 
 
+def joined(names: Iterable[str]) -> str:
+    """Return names one after the other, with the comma of the current language between them."""
+    return _(", ").join(names)
+
+
 def N_(message: str) -> str:  # noqa: N802
     """Mark a message of a table for the catalogue; `_` translates it where it is shown."""
     return message
-
-
-class Sentence(str):
-    """A text in the language of its making that can be kept, and said in another language later."""
-
-    def __new__(cls, template: str, values: dict[str, Any]) -> "Sentence":
-        made = super().__new__(cls, _(template).format(**values))
-        made.template = template
-        made.values = values
-        return made
-
-    def __reduce__(self) -> tuple:
-        """Send the message and its values to another process."""
-        return Sentence, (self.template, self.values)
-
-
-def sentence(template: str, **values: Any) -> Sentence:
-    """Return a message with its values; those that are sentences or marked words are translated too."""
-    return Sentence(template, values)
-
-
-def recorded(text: Any) -> Any:
-    """Return a sentence as values of JSON, from which `said` makes it again; anything else as it is."""
-    if not isinstance(text, Sentence):
-        return text
-    values = {name: recorded(value) for name, value in text.values.items()}
-    return {"sentence": text.template, "values": values}
-
-
-def said(record: Any) -> Any:
-    """Return what `recorded` was given, in the current language."""
-    if not isinstance(record, dict):
-        return record
-    values = {name: said(value) for name, value in record["values"].items()}
-    return Sentence(record["sentence"], values)
 
 
 @cache

@@ -12,6 +12,8 @@
 
 set -euo pipefail
 head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+# Where machines have several networks, name the interface that connects them (docs/modes.md says more):
+# export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0
 # A restarted group must not read the addresses of dead processes.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 

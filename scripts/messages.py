@@ -10,14 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from babel.messages.catalog import Catalog
+from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
 APP = Path(__file__).resolve().parents[1] / "app"
 PO = APP / "locale" / "zh_CN" / "LC_MESSAGES" / "app.po"
 METHODS = [("**.py", "python"), ("**.jinja", "jinja2")]
-KEYWORDS = {"_": None, "N_": None, "pgettext": ((1, "c"), 2)}
+KEYWORDS = {"_": None, "N_": None, "ngettext": (1, 2), "pgettext": ((1, "c"), 2)}
 WIDTH = 110
 
 
@@ -36,6 +36,13 @@ def read_catalog() -> Catalog:
         return read_po(file, locale="zh_CN")
 
 
+def has_translation(message: Message) -> bool:
+    """Return whether a message has its Chinese; one with a plural has a tuple of one string."""
+    if message.pluralizable:
+        return all(message.string)
+    return bool(message.string)
+
+
 def main() -> int:
     """Update app.po; return 1 where a message has no translation."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
@@ -48,7 +55,7 @@ def main() -> int:
     with PO.open("wb") as file:
         # In the order of the alphabet, so that a moved sentence changes nothing here
         write_po(file, catalog, width=WIDTH, no_location=True, sort_output=True)
-    missing = [message.id for message in catalog if message.id and not message.string]
+    missing = [message.id for message in catalog if message.id and not has_translation(message)]
     for message in missing:
         print(f"{PO.name}: no translation of: {message}")  # noqa: T201
     return 1 if missing else 0

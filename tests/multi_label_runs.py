@@ -58,7 +58,7 @@ def values_of(rows: list[dict], name: str) -> list:
 
 def read_predictions(path: str | Path) -> list[dict]:
     """Return the rows of a CSV file, or the objects of JSON Lines."""
-    with Path(path).open(encoding="utf-8", newline="") as file:
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file) if Path(path).suffix == ".csv" else map(json.loads, file))
 
 

@@ -4,9 +4,8 @@ import struct
 
 import pytest
 
-pytest.importorskip("fastapi")
 from scripts.report_picture import HEIGHT, PICTURE, WIDTH, make_picture
-from tests.serving.running_server import needs_browser
+from tests.browser import needs_browser
 
 
 def size_of_png(content: bytes) -> tuple[int, int]:

@@ -54,12 +54,15 @@ def test_every_requirement_has_a_tested_version():
     assert package_names(requirements) <= package_names(constraints)
 
 
-def test_a_wheel_has_the_files_that_the_defaults_need_and_the_console_command():
-    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+def test_a_wheel_has_the_files_that_the_program_names_and_the_console_command():
+    targets = PYPROJECT["tool"]["hatch"]["build"]["targets"]
+    included = targets["wheel"]["only-include"]
+    assert [name for name in included if not (ROOT / name).exists()] == []
     for path in (shipped.FEW_LABELS_CONFIG, shipped.SAMPLE_FOLDER):
-        place = path.relative_to(shipped.ROOT)
-        assert path.exists()
-        assert included.pop(str(place)) == f"chinese_text_classifier/shipped/{place}"
-    assert included == {}
+        assert any(path.is_relative_to(ROOT / name) for name in included)
+    folders = {name.partition("/")[0] for name in included}
+    places = {folder: f"chinese_text_classifier/shipped/{folder}" for folder in folders}
+    assert targets["wheel"]["sources"] == places | {"app": "chinese_text_classifier"}
+    assert targets["sdist"]["only-include"] == sorted([*included, "chinese_text_classifier.py"])
     assert PROJECT["scripts"] == {"chinese-text-classifier": "chinese_text_classifier.commands:main"}
     assert main

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checkpoints.run_files import CHECKPOINTS
 from ..data.rows import Row
 from ..errors import InputError
 from ..prediction.added_columns import AddedColumns
@@ -16,12 +17,16 @@ from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output_files import written
 from ..prediction.predictor import Prediction
 from ..prediction.trained_model import choose_run
+from ..program import MODULE
+from .errors import errors_for_python
 from .files import OwnFolder, file_states, read_files, write_new_folder
-from .labels import label_array
-from .texts import TextColumns, rows_of
+from .labels import label_array, list_array
+from .texts import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+SHOWN_LABELS = 10  # of a model, when it is printed
 
 
 def load(
@@ -38,12 +43,23 @@ def load(
     return Model(None if folder is None else Path(folder), options)
 
 
+def last_run() -> Path:
+    """Return the run in checkpoints/ that finished last. Raises InputError where there is none."""
+    try:
+        return choose_run()
+    except InputError as error:
+        raise InputError(
+            f"there is no finished run in {CHECKPOINTS}/ of the working folder; give load the folder of a "
+            "model, or train one"
+        ) from error
+
+
 class Model:
     """A trained classifier; `label_names` has its labels in the order of the columns of `predict_proba`. It
     can be pickled: the pickle holds the files of the model, and is as large as they are."""
 
     # Pickles made in a clone open where the package is installed, and the reverse.
-    __module__ = "chinese_text_classifier"
+    __module__ = MODULE
 
     def __init__(
         self, folder: Path | None, options: ComputeOptions, temporary: OwnFolder | None = None
@@ -51,13 +67,26 @@ class Model:
         """`temporary` is a folder that exists as long as this model does."""
         self.options = options
         self._temporary = temporary
-        self.folder = folder or choose_run()
+        self.folder = folder or last_run()
         # The program may change to another working folder
         self._absolute_folder = self.folder.absolute()
         # Files that change later are not those of this model, whose weights are in memory
         self._states = file_states(self._absolute_folder)
-        self._opened = open_model(self.folder, options)
+        with errors_for_python():
+            self._opened = open_model(self.folder, options)
         self.label_names = list(self._opened.predictor.task.label_names)
+
+    def __repr__(self) -> str:
+        """Show which model it is: its folder, its task, and its labels, of many only the first."""
+        task = self._opened.predictor.task
+        parts = [repr(str(self.folder)), f"task={task.name!r}"]
+        if task.has_labels and not task.predicts_number:
+            names = ", ".join(map(repr, self.label_names[:SHOWN_LABELS]))
+            num_more = len(self.label_names) - SHOWN_LABELS
+            if num_more > 0:
+                names += f", … {num_more:,} more"
+            parts.append(f"labels=[{names}]")
+        return f"Model({', '.join(parts)})"
 
     def predict(self, texts: Iterable) -> np.ndarray:
         """Return the label of each text, (num_texts,) strings: lists of labels for a model with several a
@@ -72,8 +101,7 @@ class Model:
             return np.array(answers, dtype=float)
         if answer_column == "label":
             return label_array(answers)
-        # np.array would make a matrix of lists of the same length
-        return np.fromiter(answers, object, len(answers))
+        return list_array(answers)
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
@@ -97,7 +125,7 @@ class Model:
         trained = self._opened.trained
         rows = rows_of(
             texts,
-            columns=TextColumns.of(trained),
+            columns=trained.columns,
             remove_spaces=trained.reading.remove_spaces,
             keep_bad=keep_bad,
         )
@@ -105,7 +133,8 @@ class Model:
         first_row = next((row for row in rows if isinstance(row, Row)), None)
         if first_row is not None:
             trained.check_pairs(first_row.pair is not None, "give texts of that kind")
-        return self._opened.predictor.predict(rows)
+        with errors_for_python():
+            yield from self._opened.predictor.predict(rows)
 
     def save(self, folder: str | Path) -> Path:
         """Write the files of the model into a new folder, which `load`, predict.py and transformers open;

@@ -1,67 +1,35 @@
-"""The trainer as an estimator of scikit-learn."""
+"""The trainer as a classifier of scikit-learn."""
 
 from __future__ import annotations
 
-import json
-import logging
-import signal
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from ..config.command_line import config_of
-from ..config.schema import Config
-from ..config.shipped import MODULE
-from ..data.rows import Row
-from ..errors import InputError, TrainingError
-from ..prediction.open_model import ComputeOptions
-from ..runtime.processes import MODEL_LOCK
-from .files import OwnFolder
-from .labels import check_names, label_array, labels_of
-from .model import Model
+from ..data.labels import task_of_labels
+from ..errors import InputError
+from ..program import MODULE
+from .labels import (
+    check_each_has_rows,
+    check_names,
+    indicators,
+    label_array,
+    list_array,
+    name_of,
+    read_labels,
+)
+from .text_estimator import TextEstimator, TrainingRows
 from .texts import rows_of
 
-# `fit` sets these settings from what it is given.
-SET_BY_FIT = (
-    "data.train",
-    "data.dev",
-    "data.test",
-    "data.test_size",
-    "data.format",
-    "data.task",
-    "data.labels",
-    "data.text_column",
-    "data.label_column",
-    "data.text_pair_column",
-    "data.header",
-    "data.encoding",
-    "data.quoting",
-    "data.on_bad_row",
-    "data.cache_dir",
-)
-# Parameters that are settings of train by the same name
-OF_TRAIN = (
-    "epochs",
-    "max_steps",
-    "batch_size",
-    "learning_rate",
-    "early_stopping",
-    "class_weights",
-    "precision",
-    "device",
-)
-# These parameters are never None, so `settings` may have them too
-ALSO_IN_SETTINGS = {"train.device", "data.dev_size"}
 
-
-class TextClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier of texts with one label each, trained as run_single.py trains it, in this process.
+class TextClassifier(ClassifierMixin, TextEstimator):
+    """A classifier of texts with one label or several each, trained as run_single.py trains it, in this
+    process.
 
     It works in `Pipeline`, `cross_val_score` and `GridSearchCV`. A parameter that is None has the trainer's
     default (`python run_single.py --help all`). `model` is `model.name`, None for e5-small-zh;
@@ -75,12 +43,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     `output_dir` keeps the run there, with its report; None: only the model is kept, in a temporary folder, as
     long as this object lives. `cache_dir` has pretrained models. `verbose` shows the log.
 
-    After `fit`: `classes_` (num_classes,) are the labels, sorted; `model_` is the trained `Model`, whose
-    `save` writes it.
+    After `fit`: `classes_` (num_classes,) are the labels, sorted; of an indicator matrix they are its columns
+    in their order. `model_` is the trained `Model`, whose `save` writes it.
     """
 
     # Pickles made in a clone open where the package is installed, and the reverse.
-    __module__ = "chinese_text_classifier"
+    __module__ = MODULE
 
     def __init__(
         self,
@@ -102,216 +70,109 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         cache_dir: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
-        # scikit-learn reads each parameter from the attribute of its name
-        self.model = model
-        self.epochs = epochs
-        self.max_steps = max_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.max_length = max_length
-        self.dev_size = dev_size
-        self.early_stopping = early_stopping
+        super().__init__(
+            model=model,
+            epochs=epochs,
+            max_steps=max_steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_length=max_length,
+            dev_size=dev_size,
+            early_stopping=early_stopping,
+            precision=precision,
+            device=device,
+            random_state=random_state,
+            settings=settings,
+            output_dir=output_dir,
+            cache_dir=cache_dir,
+            verbose=verbose,
+        )
         self.class_weights = class_weights
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-        self.settings = settings
-        self.output_dir = output_dir
-        self.cache_dir = cache_dir
-        self.verbose = verbose
 
-    def fit(self, X: Iterable, y: Iterable) -> TextClassifier:
-        """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and labels `y` (num_rows,).
+    def fit(self, X: Iterable, y: Any) -> TextClassifier:
+        """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and labels `y`.
 
-        Labels are strings, integers or truth values, of one type. Each stays itself: `predict` gives it back.
+        Labels (num_rows,) are strings, whole numbers or truth values, of one type. Each stays itself:
+        `predict` gives it back. For several labels a text, `y` is an indicator matrix (num_rows, num_labels)
+        of 0 and 1, of which a data frame names the labels, or a list of lists of labels.
+
         Raises InputError (a ValueError) for bad texts, labels and settings, also for labels that a file could
         not tell apart, and TrainingError for a training that cannot continue. Without the data file of
         e5-small-zh, the default model, the InputError has the command that fetches it.
         """
         settings = self._settings()
-        rows = rows_of(X)
-        labels = labels_of(y)
-        if len(labels) != len(rows):
+        texts = rows_of(X)
+        labels = read_labels(y)
+        num_labels = len(labels.rows)
+        if num_labels != len(texts):
             raise InputError(
-                f"y must have one label for each text, found shape ({len(labels)},) for {len(rows):,} texts"
+                f"y must have one label for each text, found shape ({num_labels},) for {len(texts):,} texts"
             )
+        check_names(labels.names)
+        if labels.is_matrix:
+            check_each_has_rows(labels)
+        rows = TrainingRows(
+            texts=texts,
+            answers=labels.names_of_rows(),
+            task=task_of_labels(has_several=labels.has_several),
+            label_names=labels.names,
+        )
+        self._fit(rows, settings)
         # NumPy would cut zero characters off strings, and make floats of large integers
-        classes = sorted(set(labels))
-        names = list(map(str, classes))
-        check_names(names)
-        temporary = OwnFolder()
-        with MODEL_LOCK, ExitStack() as stack:
-            stack.callback(temporary.remove)
-            run_folder = self._train(temporary.path, settings, rows, list(map(str, labels)), names)
-            options = ComputeOptions(self.device)
-            if self.output_dir is None:
-                model = Model(run_folder, options, temporary)
-                # From now on the folder lives as long as the model
-                stack.pop_all()
-            else:
-                model = Model(run_folder, options)
-        self.classes_ = label_array(classes)
-        self.model_ = model
-        self._columns = [model.label_names.index(name) for name in names]
+        self.classes_ = label_array(labels.classes)
+        self._has_several = labels.has_several
+        self._is_matrix = labels.is_matrix
+        self._columns = [self.model_.label_names.index(name) for name in labels.names]
         return self
 
-    def _train(
-        self, folder: Path, settings: dict[str, Any], rows: list[Row], labels: list[str], names: list[str]
-    ) -> Path:
-        """Train on rows with `labels`, of which `names` are the different ones; return the run's folder.
-
-        `settings` have dotted names. Without `output_dir` the run is in `folder`, and has no report. Raises
-        KeyboardInterrupt after Ctrl-C.
-        """
-        from ..model.checkpoint import checkpoint_place
-        from ..model.head_choice import with_head
-
-        path = folder / "train.jsonl"
-        write_rows(path, rows, labels)
-        has_pairs = rows[0].pair is not None
-        settings = settings | settings_of_rows(path, names, has_pairs)
-        with_report = "output.dir" in settings
-        if not with_report:
-            settings["output.dir"] = str(folder / "run")
-            settings["output.trackers"] = []
-        config = config_of({name: python_value(value) for name, value in settings.items()})
-        if config.train.best_metric == "rare_f1" and not with_report:
-            raise InputError("train.best_metric rare_f1: its threshold is kept with a report; set output_dir")
-        with process_restored(), shown_log(self.verbose):
-            # It knows the default model by its name, in whose place comes a path below
-            config = with_head(config, len(rows), len(names), has_pairs)
-            model_folder = checkpoint_place(config.model, str(self.cache_dir or config.data.cache_dir))
-            if model_folder is not None:
-                config = replace(config, model=replace(config.model, name=str(model_folder)))
-            # The rows of one call are of no use to the next
-            config = replace(config, data=replace(config.data, cache_dir=str(folder / "cache")))
-            status = train_run(config, with_report)
-        if status == 128 + signal.SIGINT:
-            raise KeyboardInterrupt
-        if status:
-            raise TrainingError(f"the training was stopped by signal {status - 128}")
-        run_folder = Path(config.output.dir)
-        if self.verbose and with_report:
-            print((run_folder / "report.txt").read_text(encoding="utf-8"))  # noqa: T201
-        return run_folder
-
     def predict_proba(self, X: Iterable) -> np.ndarray:
-        """Return the probability of each class, (num_texts, num_classes) float64, as in `classes_`."""
+        """Return the probability of each class, (num_texts, num_classes) float64, as in `classes_`. Where
+        texts have several labels, the probabilities of a text do not add up to 1."""
         check_is_fitted(self, "model_")
         return self.model_.predict_proba(X)[:, self._columns]
 
     def predict(self, X: Iterable) -> np.ndarray:
-        """Return the label of each text, (num_texts,), as `model_` decides, of the type that `fit` got."""
+        """Return the label of each text, (num_texts,), as `model_` decides, of the type that `fit` got. Where
+        texts have several labels: a matrix of 0 and 1 (num_texts, num_classes), or lists of labels, as `fit`
+        got them."""
         check_is_fitted(self, "model_")
-        class_names = map(str, self.classes_.tolist())
-        id_of_name = {name: class_id for class_id, name in enumerate(class_names)}
-        ids = [id_of_name[name] for name in self.model_.predict(X)]
+        answers = self.model_.predict(X)
+        classes = self.classes_.tolist()
+        id_of_name = {name_of(label): class_id for class_id, label in enumerate(classes)}
+        if self._is_matrix:
+            return indicators(answers, id_of_name)
+        if self._has_several:
+            label_lists = []
+            for names in answers:
+                label_lists.append([classes[id_of_name[name]] for name in names])
+            return list_array(label_lists)
+        ids = [id_of_name[name] for name in answers]
         return self.classes_[np.array(ids, dtype=int)]
 
-    def _settings(self) -> dict[str, Any]:
-        """Return the settings of the parameters, by their dotted names. Raises InputError where `settings`
-        have one that is a parameter, or that `fit` sets."""
-        parameters: dict[str, Any] = {}
-        for name in OF_TRAIN:
-            parameters[f"train.{name}"] = getattr(self, name)
-        parameters["train.seed"] = self.random_state
-        parameters["model.name"] = self.model
-        parameters["data.max_length"] = self.max_length
-        parameters["data.dev_size"] = self.dev_size
-        if self.output_dir is not None:
-            parameters["output.dir"] = str(self.output_dir)
-        chosen = {name: value for name, value in parameters.items() if value is not None}
-        settings = self.settings or {}
-        reserved = chosen.keys() - ALSO_IN_SETTINGS
-        reserved.update(SET_BY_FIT)
-        conflicts = sorted(reserved.intersection(map(str, settings)))
-        if conflicts:
-            raise InputError(
-                f"{conflicts[0]} follows from what fit is given, or from a parameter; leave it out of "
-                "settings"
-            )
-        return chosen | settings
+    def score(self, X: Iterable, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy. Where texts have several labels it is the part of texts whose labels are all
+        right and complete, as in scikit-learn."""
+        check_is_fitted(self, "model_")
+        predicted = self.predict(X)
+        if self._has_several:
+            labels = read_labels(y)
+            all_labels = {*self.classes_.tolist(), *labels.classes}
+            columns = {label: column for column, label in enumerate(all_labels)}
+            y = indicators(labels.rows, columns)
+            if self._is_matrix:
+                predicted = labels_of_indicators(predicted, self.classes_.tolist())
+            predicted = indicators(predicted, columns)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
+        tags.classifier_tags.multi_label = True
         return tags
 
 
-def write_rows(path: Path, rows: list[Row], labels: list[str]) -> None:
-    """Write rows with their labels as JSON Lines."""
-    with path.open("w", encoding="utf-8") as file:
-        for row, label in zip(rows, labels, strict=True):
-            record = {"text": row.text, "pair": row.pair, "label": label}
-            file.write(json.dumps(record) + "\n")
-
-
-def settings_of_rows(path: Path, names: list[str], has_pairs: bool) -> dict[str, Any]:
-    """Return the settings for training on the file of `write_rows`, whose labels have these `names`."""
-    settings: dict[str, Any] = {
-        "output.name": "fit",
-        "data.train": str(path),
-        "data.format": "jsonl",
-        "data.test_size": 0,
-        "data.text_column": "text",
-        "data.label_column": "label",
-        "data.labels": names,
-    }
-    if has_pairs:
-        settings["data.text_pair_column"] = "pair"
-    return settings
-
-
-def python_value(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, anything else as it is."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def train_run(config: Config, with_report: bool) -> int:
-    """Train in this process; return the exit status of the run, 128 + the number of a signal that ended
-    it."""
-    from ..modes.mode import Single
-    from ..modes.signals import Stopped
-    from ..training.open_run import open_run
-
-    with Single(config) as mode:
-        try:
-            with open_run("single", mode, with_report) as run:
-                return run.run()
-        except Stopped as stop:
-            return 128 + stop.number
-
-
-@contextmanager
-def process_restored() -> Iterator[None]:
-    """Give a context after which the settings of this process that a training changes are as before. Standard
-    output is not redirected inside, because other threads print too."""
-    import torch
-
-    with ExitStack() as restored:
-        restored.enter_context(torch.random.fork_rng())
-        restored.callback(torch.set_num_threads, torch.get_num_threads())
-        restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        yield
-
-
-@contextmanager
-def shown_log(is_shown: bool) -> Iterator[None]:
-    """Give a context in which the log of this package goes to standard error, where `is_shown`."""
-    if not is_shown:
-        yield
-        return
-    logger = logging.getLogger(MODULE)
-    level = logger.level
-    handler = logging.StreamHandler()
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+def labels_of_indicators(matrix: np.ndarray, classes: list) -> list[list]:
+    """Return the labels of each row of a matrix of 0 and 1, (num_rows, num_classes)."""
+    label_lists = []
+    for row in matrix.tolist():
+        label_lists.append([label for label, value in zip(classes, row, strict=True) if value])
+    return label_lists

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,37 +12,10 @@ from ..data.cells import join_texts
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed
 from ..prediction.sources import text_rows
-from ..prediction.trained_model import TrainedModel
+from ..prediction.trained_model import TextColumns
 
+FOR_FILES = "; fix the row"  # with this begins what a message says of files
 RULE = "texts must be a list of strings, or of pairs of strings"
-
-
-@dataclass(frozen=True)
-class TextColumns:
-    """The names of the columns that a model reads: the text (several columns are read as one), and the second
-    text of a pair. No text column: the names are not known."""
-
-    texts: tuple[str, ...] = ()
-    pair: str | None = None
-
-    @classmethod
-    def of(cls, trained: TrainedModel) -> TextColumns:
-        setting = trained.reading.text_column
-        if setting is None:
-            return cls()
-        columns = setting if isinstance(setting, list) else [setting]
-        pair = trained.reading.text_pair_column
-        if pair is not None:
-            pair = str(pair)
-        return cls(tuple(map(str, columns)), pair)
-
-    @property
-    def names(self) -> list[str]:
-        """All names, those of the text first."""
-        names = list(self.texts)
-        if self.pair is not None:
-            names.append(self.pair)
-        return names
 
 
 def rows_of(
@@ -73,7 +45,9 @@ def rows_of(
         if isinstance(row, Row):
             indices[row.pair is not None] = index
         elif not keep_bad:
-            raise InputError(f"texts[{index}]: {row.problem}")
+            # The rest of the message is the remedy for a file
+            problem = str(row.problem).partition(FOR_FILES)[0]
+            raise InputError(f"texts[{index}]: {problem}")
     if len(indices) > 1:
         raise InputError(
             f"{RULE}, found both: texts[{indices[True]}] is a pair, texts[{indices[False]}] is not"
@@ -139,15 +113,18 @@ def _texts_of(item: Any, columns: TextColumns, place: str) -> Any:
     names = columns.names
     if isinstance(item, dict) and names and item.keys() >= set(names):
         item = [item[name] for name in names]
+    if is_missing(item):
+        return None
     if not isinstance(item, (list, tuple)):
         return item
+    texts = [None if is_missing(text) else text for text in item]
     num_texts = len(columns.texts)
-    if num_texts > 1 and len(item) == len(names):
-        text = join_texts(item[:num_texts])
-        return text if columns.pair is None else (text, item[-1])
-    if len(item) > 2:
+    if num_texts > 1 and len(texts) == len(names):
+        text = join_texts(texts[:num_texts])
+        return text if columns.pair is None else (text, texts[-1])
+    if len(texts) > 2:
         raise InputError(f"{RULE}, found {excerpt(item)} at {place}; choose columns of it")
-    return tuple(item) or None
+    return tuple(texts) or None
 
 
 def check_ordered(values: Any, name: str) -> None:
@@ -157,3 +134,11 @@ def check_ordered(values: Any, name: str) -> None:
         raise InputError(f"{name} must be a list, found {excerpt(values)}")
     if isinstance(values, (set, frozenset)):
         raise InputError(f"{name} must have an order, found a {type(values).__name__}; give a list")
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for nothing: None, NaN, or NaT and NA of pandas."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    # Nothing else differs from itself
+    return np.isscalar(value) and value != value  # noqa: PLR0124

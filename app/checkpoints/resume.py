@@ -8,7 +8,8 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ..config.schema import RANDOM, Config
+from ..config.earlier_values import with_present_names
+from ..config.schema import Config
 from ..errors import InputError
 from ..model.head_choice import started
 from ..model.lora import load_adapter
@@ -77,9 +78,7 @@ def state_to_resume(folder: Path, job: dict) -> TrainingState | None:
 
 def _check_same_job(saved_job: dict, job: dict) -> None:
     """Raise InputError unless a run of `job` may resume from a training state of `saved_job`."""
-    if saved_job.get("model.name", RANDOM) is None:
-        # Earlier versions wrote null for random weights
-        saved_job = saved_job | {"model.name": RANDOM}
+    saved_job = with_present_names(saved_job)
     free = FREE_TO_RESUME
     if model_name_of(saved_job) == model_name_of(job):
         # A run resumes with its own weights, whatever those that it began with are now

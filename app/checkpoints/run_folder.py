@@ -15,7 +15,6 @@ from ..config.schema import OutputConfig
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full
 from ..runtime.processes import launcher_id
-from ..words import _
 from .run_files import CHECKPOINTS, HISTORY, LOCK, holds_run, is_finished, saved_states, step_of_state
 from .run_history import last_time, read_starts
 
@@ -100,27 +99,24 @@ def _check_content(folder: Path, config: OutputConfig) -> None:
         left_by_start = {LOCK, f".{HISTORY}"}
         names = {path.name for path in folder.iterdir()}
         if not names.issubset(left_by_start):
-            message = _("{folder} is not empty and holds no run; choose another output.dir")
-            raise InputError(message.format(folder=folder))
+            raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
     elif is_finished(folder):
         if config.resume != "auto" or not saved_states(folder):
             raise finished_error(folder)
     elif run_to_resume(config) is None:
-        message = _(
-            "{folder} holds a run that is not finished; continue it with --resume auto, or choose another "
+        raise InputError(
+            f"{folder} holds a run that is not finished; continue it with --resume auto, or choose another "
             "output.dir"
         )
-        raise InputError(message.format(folder=folder))
 
 
 def finished_error(folder: Path) -> InputError:
     """Return the error of a start in the folder of a finished run."""
-    message = _(
-        "{folder} holds a finished run; choose another output.dir, train it for longer with --resume auto "
+    return InputError(
+        f"{folder} holds a finished run; choose another output.dir, train it for longer with --resume auto "
         "and more --train.epochs (from its last training state), or start a new run from its model with "
-        "--model.name {folder}"
+        f"--model.name {folder}"
     )
-    return InputError(message.format(folder=folder))
 
 
 def open_run_folder(config: OutputConfig) -> RunFolder:

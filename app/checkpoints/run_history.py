@@ -13,17 +13,20 @@ from typing import Any
 import joblib
 import yaml
 
+from ..config.earlier_values import with_present_names
 from ..config.schema import Config
 from ..config.yaml_files import read_yaml
 from ..data.cache import files_digest
 from ..data.dataset import Dataset
 from ..data.table import Table
 from ..errors import InputError
-from ..runtime.disk import parse_json, write_json, write_text
+from ..runtime.disk import parse_json, write_frame, write_json, write_text
 from ..runtime.processes import launcher_id
 from .run_files import CONFIG, HISTORY, SKIPPED
 
 logger = logging.getLogger(__name__)
+# In the first start of a run: the columns of its train file that hold text, text_pair and label
+TRAIN_COLUMNS = "train_columns"
 # Versions of these libraries decide numbers of a run. The batch plan depends on NumPy's generator, which
 # promises no stream of its permutations.
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
@@ -70,6 +73,7 @@ def write_start(
     entry = {"step": step or 0, **start}
     if step is None:
         earlier_starts = []
+        entry[TRAIN_COLUMNS] = dataset.files["train"].column_names
     else:
         saved_settings = read_settings(folder)
         earlier_starts = read_starts(folder)
@@ -124,7 +128,7 @@ def _write_skipped_rows(folder: Path, tables: list[Table]) -> None:
         import pandas as pd
 
         frame = pd.DataFrame(skipped_rows, columns=["file", "line", "problem"])
-        write_text(folder / SKIPPED, frame.to_csv(index=False))
+        write_frame(folder / SKIPPED, frame)
 
 
 def read_starts(folder: Path) -> list[dict[str, Any]]:
@@ -181,4 +185,4 @@ def read_settings(folder: Path) -> dict[str, Any]:
         return {}
     if not isinstance(settings, dict):
         return {}
-    return flat_settings(settings)
+    return with_present_names(flat_settings(settings))

@@ -5,8 +5,10 @@ written aside, synced and renamed, so it is complete or absent. Its manifest has
 The files are safetensors and JSON only, so that reading one cannot run code, and the same in every mode.
 """
 
+import filecmp
 import json
 import logging
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,7 +24,7 @@ from ..modes.mode import Tensors
 from ..runtime.disk import checked_value, checksum, code_in_text, parse_json, sync
 from .decision import copy_decision
 from .progress import RunProgress
-from .run_files import STATES, saved_states
+from .run_files import MODEL, STATES, saved_states
 
 logger = logging.getLogger(__name__)
 FORMAT = 5
@@ -90,7 +92,8 @@ def save_training_state(
 
 def _write_tensors(path: Path, tensors: Tensors) -> None:
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, path)
+    # A model has this metadata too, so equal weights are equal files, which `share_weights` needs
+    save_file(contiguous, path, metadata={"format": "pt"})
 
 
 def load_training_state(folder: Path) -> TrainingState | None:
@@ -183,3 +186,34 @@ def drop_states(folder: Path, keep: int) -> None:
         # A folder with other files in it stays
         with suppress(OSError):
             states_folder.rmdir()
+
+
+def share_weights(folder: Path) -> None:
+    """Make files of the training state of a finished run other names of the file of its model, where they are
+    equal: the best weights are, and the last ones where the last step was the best. Their bytes are then on
+    the disk once. Where the file system has no such links, or the disk cannot be read, the copies stay.
+
+    A run that trains for longer writes a new file for each new best model, so the state keeps these.
+    """
+    model = folder / MODEL
+    for state in saved_states(folder):
+        for copy in (state / BEST, state / WEIGHTS):
+            link = copy.with_name(f".{copy.name}")
+            with suppress(OSError):
+                if copy.samefile(model) or not filecmp.cmp(copy, model, shallow=False):
+                    continue
+                # A process that was killed has left it
+                link.unlink(missing_ok=True)
+                os.link(model, link)
+                link.replace(copy)
+
+
+def size_of_states(folder: Path) -> int:
+    """Return how many bytes are free again without the training states of a run: a file that is also the
+    model of the run does not count."""
+    model = folder / MODEL
+    num_bytes = 0
+    for path in (folder / STATES).rglob("*"):
+        if path.is_file() and not (model.exists() and path.samefile(model)):
+            num_bytes += path.stat().st_size
+    return num_bytes

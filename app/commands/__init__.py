@@ -4,12 +4,13 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ..config.shipped import PROGRAM
 from ..errors import nearest, show
+from ..program import MODULE, PROGRAM
 from ..runtime.processes import exit_status, refuse
 
 # A verb, its module and function of (argv, program), and its line in the list. To add one, add a line here.
 VERBS = {
+    "train": (".train:run", "train a classifier, in one process or in any of the modes"),
     "predict": (".predict:run", "classify texts with a trained model"),
     "explain": (".one_model:explain", "say which characters made the model choose its label"),
     "compare": (".several_runs:compare", "say whether one run is better than another, and how sure that is"),
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the verb that comes first in `argv` (default: the command line); return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     program = Path(sys.argv[0]).stem
-    if program == "__main__":
+    if program in ("__main__", MODULE):
         program = PROGRAM
     if not words or words[0] in ("-h", "--help"):
         return show(list_of_verbs(program))

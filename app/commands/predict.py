@@ -1,9 +1,10 @@
 """Classify texts with a trained checkpoint.
 
 python -m app predict 今天真开心                                        with the run that finished last
-python -m app predict --checkpoint checkpoints/sample-001 今天真开心 气死我了
+python -m app predict checkpoints/sample-001 今天真开心 气死我了        with this run
 python -m app predict --input reviews.csv --output labels.csv           a file; .txt is one text a line
-cat lines.txt | python -m app predict --input -
+cat lines.txt | python -m app predict checkpoints/sample-001            one text a line
+python -m app predict checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗
 python -m app predict --engine ray --input posts/ --output labels/      many files or GPUs, see docs/data.md
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
@@ -14,17 +15,19 @@ labels a row: labels, a JSON list, and these); with --threshold also decision an
 the input has a column of such a name, the new one is called predicted_<name>. An invalid row has no label,
 but a reason in the last column.
 
+No file or folder that exists is written to without --overwrite. The new file is written beside the old one
+and takes its place when it is complete. In a folder of --report its four files are replaced, and others stay.
+
 Files are read as in the run's training: its columns, separators and encoding, unless an option says
 otherwise; long texts and spaces too. Further settings of reading have their names of training:
---data.encoding gb18030, --data.header, --data.quoting, --data.label_separator, --data.label_columns. Exit
-status: 0, 1 for an output that cannot be written or a model that gives no numbers, 2 for bad input, 130 when
-interrupted, 141 when the reader of the output is gone.
+--data.sheet 反馈, --data.encoding gb18030, --data.header, --data.quoting, --data.label_separator,
+--data.label_columns. Exit status: 0, 1 for an output that cannot be written or a model that gives no numbers,
+2 for bad input, 130 when interrupted, 141 when the reader of the output is gone.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -32,10 +35,19 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..data.read import FORMATS
-from ..errors import InputError, nearest, say, shorten, show
+from ..errors import InputError, counted, say, show
 from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
-from .parser import Parser, add_computing, number, setting
+from .named_model import (
+    Words,
+    add_checkpoint,
+    check_one_model,
+    check_texts,
+    named_model,
+    take_first,
+    take_model,
+)
+from .parser import Parser, add_computing, add_overwrite, number, setting
 
 # Options that say how a file is read; where one is not given, the file is read as in the run's training.
 COLUMNS = {
@@ -43,21 +55,30 @@ COLUMNS = {
     "text_pair_column": "column of the second text of a pair (default: as in the run)",
     "label_column": "column of the label, for --report only (default: as in the run, else its usual name)",
 }
-MORE_READING = ("encoding", "header", "quoting", "label_separator", "label_columns")
-PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
+MORE_READING = ("sheet", "encoding", "header", "quoting", "label_separator", "label_columns")
+PAIRS_REMEDY = (
+    "a pair is a TEXT and --text_pair, or a row of a file, with the columns of the run's training or "
+    "--text_pair_column"
+)
 
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
-    usage = f"{program} [--checkpoint FOLDER] [OPTION ...] TEXT ... | --input FILE"
+    usage = f"{program} [RUN] [OPTION ...] TEXT ... | --input FILE"
     parser = Parser(program, __doc__, usage=usage)
     add = parser.add_argument
-    add("texts", nargs="*", metavar="TEXT", help="texts to classify; after -- they may begin with a dash")
-    model = "a run, an exported folder or a transformers checkpoint (default: the newest finished run)"
-    add("--checkpoint", metavar="FOLDER", help=model)
+    words = (
+        "a run, an exported folder or a transformers checkpoint (default: the newest finished run); then the "
+        "texts to classify, after -- any that begin with a dash or are the name of a file"
+    )
+    add("words", nargs="*", metavar="RUN TEXT", help=words)
+    add_checkpoint(add)
+    pair = "the second text of a pair; for one TEXT (default: none)"
+    add("--text_pair", metavar="TEXT", help=pair)
     source = (
         "file of texts, or an address such as s3://bucket/a.csv; for --engine ray also a folder, or a "
-        "pattern in quotes; - is standard input (default: none)"
+        "pattern in quotes; - is standard input (default: standard input, where it is a pipe or a file and "
+        "there is no TEXT)"
     )
     add("--input", metavar="FILE", help=source)
     output = (
@@ -65,6 +86,8 @@ def build_parser(program: str) -> Parser:
         "if its name ends in .csv, else of Parquet (default: standard output, as CSV)"
     )
     add("--output", metavar="FILE", help=output)
+    overwrite = "replace the file of --output, or the files of --report (default: what exists is an error)"
+    add_overwrite(add, overwrite)
     formats = (
         "text is one text a line (default: auto, by content, the run's format and name; other .txt and "
         "standard input are text)"
@@ -80,7 +103,7 @@ def build_parser(program: str) -> Parser:
     )
     add("--on_bad_row", choices=ON_BAD_ROW, help=bad)
     folder = (
-        "for rows with labels: a new folder for report.html, report.txt, report.json and predictions.csv "
+        "for rows with labels: the folder for report.html, report.txt, report.json and predictions.csv "
         "(default: none)"
     )
     add("--report", metavar="FOLDER", help=folder)
@@ -101,36 +124,59 @@ def build_parser(program: str) -> Parser:
 
 def problem_of(args: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or None."""
-    is_report = args.report is not None
+    return problem_of_input(args) or problem_of_labels(args) or problem_of_output(args)
+
+
+def problem_of_input(args: argparse.Namespace) -> str | None:
     is_ray = args.engine is not None
-    label_options = [name for name in OF_LABELS if args.asked[name] is not None]
+    if args.report is not None and (args.input is None or args.output or is_ray):
+        return "--report needs a file with labels, --input FILE; remove TEXTs, --output and --engine"
     if bool(args.texts) == (args.input is not None):
         return "texts are needed, or --input FILE, not both"
-    for text in args.texts:
-        if os.path.isfile(text):
-            return f"there is a file {shorten(text)}; to classify its rows, write --input {shorten(text)}"
-    if label_options and not is_report:
-        return "--label_column and other settings of labels are for --report FOLDER; add it, or remove them"
-    if "label_columns" in label_options and len(label_options) > 1:
-        return "--data.label_columns is instead of --label_column and --data.label_separator; remove these"
-    if is_report and (args.texts or args.output or is_ray):
-        return "--report needs a file with labels, --input FILE; remove TEXTs, --output and --engine"
-    if is_report and args.on_bad_row == "keep":
-        return "--report: set --on_bad_row to error or skip"
+    if args.text_pair is not None and len(args.texts) != 1:
+        return "--text_pair is for one TEXT; pairs are read from --input FILE, with --text_pair_column"
     if is_ray and (args.input in (None, "-") or args.output is None):
         return "--engine ray needs files --input and a new folder --output"
     if args.actors is not None and not is_ray:
         return "--actors is for --engine ray; add it, or remove --actors"
+    return None
+
+
+def problem_of_labels(args: argparse.Namespace) -> str | None:
+    is_report = args.report is not None
+    label_options = [name for name in OF_LABELS if args.asked[name] is not None]
+    if label_options and not is_report:
+        return "--label_column and other settings of labels are for --report FOLDER; add it, or remove them"
+    if "label_columns" in label_options and len(label_options) > 1:
+        return "--data.label_columns is instead of --label_column and --data.label_separator; remove these"
+    if is_report and args.on_bad_row == "keep":
+        return "--report: set --on_bad_row to error or skip"
+    return None
+
+
+def problem_of_output(args: argparse.Namespace) -> str | None:
+    is_ray = args.engine is not None
     if not is_ray and args.output is not None and Path(args.output).suffix.lower() not in SUFFIXES:
         return f"--output {args.output}: the name must end in {', '.join(SUFFIXES)}, a folder needs --engine"
+    if args.overwrite and is_ray:
+        return "--engine ray writes into a new folder only; remove --overwrite, and choose another --output"
+    if args.overwrite and args.output is None and args.report is None:
+        return "--overwrite is for --output FILE or --report FOLDER; add one of them, or remove it"
     return None
 
 
 def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
-    """Return the options, and `output_format`; raises InputError for values that do not go together."""
-    dashes = argv.index("--") if "--" in argv else len(argv)
-    args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
-    args.texts += argv[dashes + 1 :]
+    """Return the options, with the `model` that the first word names, the `texts`, and `output_format`;
+    raises InputError for values that do not go together."""
+    args, words = parser.parse_words(argv)
+    args.model, args.words = take_model(words)
+    if args.model is None and _must_be_model(words, args):
+        args.model, args.words = take_first(words)
+    check_one_model(args.model, args.checkpoint)
+    args.texts = args.words.all
+    args.is_piped = _reads_pipe(args)
+    if args.is_piped:
+        args.input = "-"
     if args.output in ("-", "/dev/stdout"):
         args.output = None
     args.asked = {name: getattr(args, name) for name in ("format", *COLUMNS, *MORE_READING)}
@@ -138,8 +184,6 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
         args.on_bad_row = "keep"
         if args.texts or args.report is not None:
             args.on_bad_row = "error"
-    if unknown:
-        parser.error(f"there is no option {unknown[0]}{nearest(unknown[0], parser._option_string_actions)}")
     problem = problem_of(args)
     if problem is not None:
         parser.error(problem)
@@ -150,6 +194,25 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     elif args.output is None and args.texts and args.on_bad_row != "keep" and _is_terminal(sys.stdout):
         args.output_format = "lines"
     return args
+
+
+def _must_be_model(words: Words, args: argparse.Namespace) -> bool:
+    """Return whether the first word can only be meant as a model, though it is none: --input has the texts,
+    or --text_pair takes one TEXT."""
+    if args.checkpoint is not None:
+        return False
+    if args.input is not None:
+        return len(words.before) == 1 and not words.after
+    return args.text_pair is not None and len(words.before) == 2
+
+
+def _reads_pipe(args: argparse.Namespace) -> bool:
+    """Return whether texts come from standard input because nothing else has any."""
+    if args.texts or args.input is not None or args.text_pair is not None:
+        return False
+    if args.report is not None or args.engine is not None:
+        return False
+    return sys.stdin is not None and not sys.stdin.isatty()
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -171,15 +234,13 @@ def run(argv: list[str], program: str) -> int:
     """Classify what the command line asks for and return the exit status; raises InputError, or TrainingError
     where that fails."""
     args = parse(build_parser(program), argv)
+    check_texts(args.words)
+    if args.is_piped:
+        check_standard_input()
     from ..prediction.open_model import ComputeOptions
-    from ..prediction.trained_model import choose_run
 
     args.compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
-    if args.checkpoint:
-        folder = Path(args.checkpoint)
-    else:
-        folder = choose_run()
-        say(f"model {folder}")
+    folder = named_model(args.model, args.checkpoint)
     if args.engine == "ray":
         predict_by_ray(args, folder)
     elif args.report is not None:
@@ -187,6 +248,16 @@ def run(argv: list[str], program: str) -> int:
     else:
         predict(args, folder)
     return 0
+
+
+def check_standard_input() -> None:
+    """Say that texts are read from standard input; raise InputError where it is empty."""
+    say("reading texts from standard input")
+    if not sys.stdin.buffer.peek(1):
+        raise InputError(
+            "no TEXT and no --input FILE is named, and standard input is empty; name texts or a file, or "
+            "pipe texts into this command"
+        )
 
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
@@ -199,7 +270,10 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
 
     trained = read_trained_model(folder)
     if args.texts:
-        source = source_of_texts(args.texts, trained.reading.remove_spaces)
+        texts = args.texts
+        if args.text_pair is not None:
+            texts = [(args.texts[0], args.text_pair)]
+        source = source_of_texts(texts, trained.reading.remove_spaces)
     else:
         source = open_file(args.input, trained, args.asked)
     is_parquet = args.output_format == "parquet"
@@ -210,7 +284,7 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
         )
     trained.check_pairs(source.has_pairs, PAIRS_REMEDY)
     if args.output is not None:
-        check_output(args.output)
+        check_output(args.output, overwrite=args.overwrite, source=args.input)
     # Reading a file twice is cheap, and finds a bad last row before the first one is classified
     total = None
     if not source.is_stream:
@@ -225,7 +299,15 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
         # Parquet is written with the columns of the file itself
         rows = source.rows(args.on_bad_row, with_records=not is_parquet)
         predictions = opened.predictor.predict(rows, on_batch=bar.update)
-        write_predictions(args.output, args.output_format, source, opened, predictions, args.on_bad_row)
+        write_predictions(
+            args.output,
+            format=args.output_format,
+            source=source,
+            opened=opened,
+            predictions=predictions,
+            on_bad_row=args.on_bad_row,
+            overwrite=args.overwrite,
+        )
     if args.input is not None or rows.num_bad:
         without_answer = "without label" if args.on_bad_row == "keep" else "skipped"
         say(source.summary(rows.scan(), without_answer))
@@ -243,7 +325,7 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
     names = ("output_format", "actors", "on_bad_row", "device", "precision", "batch_tokens")
     options = {name: getattr(args, name) for name in names}
     rows = predict_files(args.input, args.output, folder, threshold=threshold, **options, **args.asked)
-    say(f"{args.output}: {rows:,} rows, each of them once")
+    say(f"{args.output}: {counted(rows, 'row')}, each of them once")
 
 
 def report(args: argparse.Namespace, model_folder: Path) -> int:
@@ -252,7 +334,7 @@ def report(args: argparse.Namespace, model_folder: Path) -> int:
     from ..prediction.open_model import open_model
     from ..prediction.sources import open_file
 
-    folder = check_report_folder(args.report)
+    folder = check_report_folder(args.report, args.overwrite, args.input)
     with ended_by_ctrl_c():
         opened = open_model(model_folder, args.compute, args.threshold)
     has_several = opened.predictor.task.form.has_several

@@ -1,12 +1,19 @@
 """The verbs that train a configuration several times, or compare runs; their docstrings are their helps."""
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..errors import InputError, needed, say, show
 from .parser import Parser, number, series_parser
+
+if TYPE_CHECKING:
+    from ..runs.series import Series
 
 
 def compare(argv: list[str], program: str) -> int:
@@ -62,7 +69,6 @@ def cross_validate(argv: list[str], program: str) -> int:
     options, settings = parser.parse_known_args(argv)
     from ..runs.cross_validation import train_folds
     from ..runs.seeds import train_seeds
-    from ..runs.series import run_series
 
     if options.seeds:
         description = f"{options.seeds} seeds"
@@ -70,7 +76,23 @@ def cross_validate(argv: list[str], program: str) -> int:
     else:
         description = f"{options.folds} folds"
         train = partial(train_folds, num_folds=options.folds)
-    return run_series(description, options.mode, options.processes, settings, train)
+    return train_series(description, options, settings, train)
+
+
+def train_series(
+    description: str, options: argparse.Namespace, settings: list[str], train: Callable[[Series], str]
+) -> int:
+    """Train the runs of a verb with its `options`, which `series_parser` has read; see `run_series`."""
+    from ..runs.series import run_series
+
+    return run_series(
+        description,
+        mode=options.mode,
+        processes=options.processes,
+        settings=settings,
+        train=train,
+        overwrite=options.overwrite,
+    )
 
 
 def learning_curve(argv: list[str], program: str) -> int:
@@ -87,9 +109,8 @@ def learning_curve(argv: list[str], program: str) -> int:
     parser = series_parser(program, learning_curve.__doc__)
     options, settings = parser.parse_known_args(argv)
     from ..runs.learning_curve import train_shares
-    from ..runs.series import run_series
 
-    return run_series("learning curve", options.mode, options.processes, settings, train_shares)
+    return train_series("learning curve", options, settings, train_shares)
 
 
 def tune(argv: list[str], program: str) -> int:
@@ -124,10 +145,9 @@ def tune(argv: list[str], program: str) -> int:
     options, settings = parser.parse_known_args(argv)
     with needed("tune"):
         from ..runs.search import search
-    from ..runs.series import run_series
 
     train = partial(search, asked=dict(options.space), num_trials=options.trials)
-    return run_series("tune", options.mode, options.processes, settings, train)
+    return train_series("tune", options, settings, train)
 
 
 def verify(argv: list[str], program: str) -> int:

@@ -6,27 +6,26 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from ..words import N_, _
-from .schema import Float, ValueRule
+from .schema import STRING, Float, Text, ValueRule
 
-MAPPING = N_("a mapping of keys to values")
+MAPPING = "a mapping of keys to values"
 WORDS_OF_TYPES = {
-    int: N_("an integer"),
-    float: N_("a finite number"),
-    bool: N_("true or false"),
-    str: N_("a string (numbers, yes and no in quotes)"),
-    list[str]: N_("a list such as [a, b] of strings (numbers, yes and no in quotes)"),
-    list[Float]: N_("a list of numbers"),
-    list[int | str]: N_("a list of names or numbers"),
+    int: "an integer",
+    float: "a finite number",
+    bool: "true or false",
+    str: STRING,
+    list[Text]: "a list such as [a, b] of strings (numbers, yes and no in quotes)",
+    list[Float]: "a list of numbers",
+    list[int | Text]: "a list of names or numbers",
     dict: MAPPING,
-    NoneType: "null",
+    NoneType: "none",
 }
 # The keys are the limits of `Field` that a type has
 WORDS_OF_RANGES = {
-    ("ge",): N_("{kind} of at least {ge:,}"),
-    ("gt",): N_("{kind} above {gt:,}"),
-    ("ge", "le"): N_("{kind} from {ge:,} to {le:,}"),
-    ("ge", "lt"): N_("{kind} from {ge:,} to below {lt:,}"),
+    ("ge",): "{kind} of at least {ge:,}",
+    ("gt",): "{kind} above {gt:,}",
+    ("ge", "le"): "{kind} from {ge:,} to {le:,}",
+    ("ge", "lt"): "{kind} from {ge:,} to below {lt:,}",
 }
 
 
@@ -43,11 +42,13 @@ def member_types(hint: Any) -> list[Any]:
 
 
 def literal_values(hint: Any) -> list[Any]:
-    """Return the values that the `Literal` types in a hint name."""
+    """Return the values that the `Literal` types in a hint name, also those of the items of lists."""
     values: list[Any] = []
     for member in member_types(hint):
         if get_origin(member) is Literal:
             values += get_args(member)
+        elif get_origin(member) is list:
+            values += literal_values(*get_args(member))
     return values
 
 
@@ -57,25 +58,27 @@ def describe(hint: Any) -> str:
     if origin is Annotated:
         return _describe_annotated(*get_args(hint))
     if origin in (Union, UnionType):
-        return _(" or ").join(describe(member) for member in get_args(hint))
+        return " or ".join(describe(member) for member in get_args(hint))
     if origin is Literal:
         values = ", ".join(str(value) for value in get_args(hint))
         if len(get_args(hint)) == 1:
             return values
-        return _("one of {values}").format(values=values)
-    words = WORDS_OF_TYPES.get(hint, MAPPING)
-    return _(words)
+        return f"one of {values}"
+    items = literal_values(hint)
+    if items:
+        return f"a list such as [{items[0]}] of {', '.join(items)} ([]: none of them)"
+    return WORDS_OF_TYPES.get(hint, MAPPING)
 
 
 def _describe_annotated(plain_type: Any, *annotations: Any) -> str:
     """Return the words of the first annotation that limits the values, else those of the type."""
     for annotation in annotations:
         if isinstance(annotation, ValueRule):
-            return _(annotation.words)
+            return annotation.words
         if isinstance(annotation, FieldInfo):
             limits: dict[str, float] = {}
             for limit in annotation.metadata:
                 limits |= asdict(limit)
-            words = _(WORDS_OF_RANGES[tuple(limits)])
+            words = WORDS_OF_RANGES[tuple(limits)]
             return words.format(kind=describe(plain_type), **limits)
     return describe(plain_type)

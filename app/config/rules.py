@@ -1,7 +1,6 @@
 """The rules for several settings together, which are checked once all settings have their values. What is
 allowed for a single value stands at its field in `schema`."""
 
-from ..words import _
 from .schema import GROUPS, HINTS, TASKS, Config, DataConfig, ModelConfig, Needs, check_address
 
 
@@ -25,20 +24,22 @@ def check_rules(config: Config) -> None:
     model = config.model
     train = config.train
     if model.freeze and model.lora_rank:
-        raise RuleError("model.freeze", _("left out with model.lora_rank, which freezes all"))
+        raise RuleError("model.freeze", "left out with model.lora_rank, which freezes all")
+    if train.learning_rate == 0 and not train.head_learning_rate:
+        raise RuleError("train.learning_rate", "above 0, or nothing is learnt")
     if data.long != "cut" and data.text_pair_column is not None:
-        rule = _("left out with data.long {way}, which reads single texts").format(way=data.long)
+        rule = f"left out with data.long {data.long}, which reads single texts"
         raise RuleError("data.text_pair_column", rule)
     if data.label_columns is not None:
-        rule = _("left out with data.label_columns, which has the labels")
+        rule = "left out with data.label_columns, which has the labels"
         for key in ("labels", "label_column", "label_separator"):
             if getattr(data, key) is not None:
                 raise RuleError(f"data.{key}", rule)
     if train.loss == "logit_adjusted" and train.class_weights == "balanced":
-        rule = _("left out with train.loss logit_adjusted: both correct the same imbalance")
+        rule = "left out with train.loss logit_adjusted: both correct the same imbalance"
         raise RuleError("train.class_weights", rule)
     if not model.has_random_weights:
-        rule = _("left out unless model.name is random (for random weights: --model.name random)")
+        rule = "left out unless model.name is random (for random weights: --model.name random)"
         for key in ("architecture", "vocab_file"):
             if getattr(model, key) != getattr(ModelConfig(), key):
                 raise RuleError(f"model.{key}", rule)
@@ -53,7 +54,7 @@ def _check_files(data: DataConfig) -> None:
         for file in files:
             check_address(f"data.{key}", file)
         if files and data.train is None:
-            raise RuleError(f"data.{key}", _("given together with data.train"))
+            raise RuleError(f"data.{key}", "given together with data.train")
 
 
 def _check_loss_and_metric(config: Config) -> None:
@@ -61,11 +62,10 @@ def _check_loss_and_metric(config: Config) -> None:
     task = config.data.task
     metrics = ("auto", *TASKS[task].metrics)
     losses = TASKS[task].losses
-    rule = _("one of {values} with data.task {task}")
     if config.train.best_metric not in metrics:
-        raise RuleError("train.best_metric", rule.format(values=", ".join(metrics), task=task))
+        raise RuleError("train.best_metric", f"one of {', '.join(metrics)} with data.task {task}")
     if losses and config.train.loss not in losses:
-        raise RuleError("train.loss", rule.format(values=", ".join(losses), task=task))
+        raise RuleError("train.loss", f"one of {', '.join(losses)} with data.task {task}")
 
 
 def _check_traits(config: Config) -> None:
@@ -80,8 +80,7 @@ def _check_traits(config: Config) -> None:
             default = getattr(GROUPS[group](), key)
             if value not in (default, *needs.also):
                 tasks = [task for task, settings in TASKS.items() if needs.trait in settings.traits]
-                rule = _("left out unless data.task is {tasks}").format(tasks=_(" or ").join(tasks))
-                raise RuleError(name, rule)
+                raise RuleError(name, f"left out unless data.task is {' or '.join(tasks)}")
 
 
 def _check_labels_of_task(config: Config) -> None:
@@ -90,16 +89,16 @@ def _check_labels_of_task(config: Config) -> None:
     task = data.task
     traits = TASKS[task].traits
     if "hierarchy" in traits and data.label_hierarchy in (None, data.label_separator):
-        rule = _("what is between the levels of a label, such as - or /, and not data.label_separator")
+        rule = "what is between the levels of a label, such as - or /, and not data.label_separator"
         raise RuleError("data.label_hierarchy", rule)
     if "labels" not in traits:
         if config.model.lora_rank:
-            raise RuleError("model.lora_rank", _("left out with data.task {task}").format(task=task))
+            raise RuleError("model.lora_rank", f"left out with data.task {task}")
         return
     if data.format == "text":
         tasks = [name for name, settings in TASKS.items() if "labels" not in settings.traits]
-        rule = _("a format with labels unless data.task is {tasks}").format(tasks=_(" or ").join(tasks))
+        rule = f"a format with labels unless data.task is {' or '.join(tasks)}"
         raise RuleError("data.format", rule)
     if data.train is None and task != DataConfig.task:
-        rule = _("a file with data.task {task} (the sample set has one label a row)").format(task=task)
+        rule = f"a file with data.task {task} (the sample set has one label a row)"
         raise RuleError("data.train", rule)

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import InputError
-from ..words import N_
+from ..program import file_here
 from .shipped import E5_SMALL
 
 # Values must have the very type of their field; the text under a field is its help.
@@ -24,6 +24,8 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attrib
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
 CREDENTIALS = re.compile(rf"{ADDRESS.pattern}[^/]*@|https?://.*\?", re.DOTALL)
 # YAML takes such numbers for strings
+# In double quotes, YAML reads \\n in a path such as "C:\\new" as a line feed
+CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 EXPONENT = re.compile(r"[-+]?[\d.]+e[-+]?\d+", re.IGNORECASE)
 
 
@@ -33,7 +35,7 @@ def check_address(key: str, name: str) -> None:
         raise InputError(
             f"{key}: an address must have no user:password@ and, of a web server, nothing after ? (a "
             f"signature), found such a {name.partition('://')[0]}:// address; give credentials in the "
-            "environment, as docs/data.md says"
+            f"environment, as {file_here('docs/data.md')} says"
         )
 
 
@@ -117,6 +119,11 @@ def are_names(values: list[str]) -> bool:
     return is_stripped and len(values) >= 2 and len(set(values)) == len(values)
 
 
+def is_one_line(text: str) -> bool:
+    """Return whether a text has no line feed, tab or other control character."""
+    return not CONTROL_CHARACTER.search(text)
+
+
 def is_split_size(size: float) -> bool:
     """Return whether `size` is a fraction of the rows, or a whole number of rows."""
     return 0 <= size <= 10**12 and (size < 1 or size.is_integer())
@@ -144,6 +151,18 @@ FormatName = Literal[
     "fasttext",
     "text",
 ]
+# The names that accelerate has for them
+TrackerName = Literal[
+    "tensorboard",
+    "wandb",
+    "comet_ml",
+    "aim",
+    "mlflow",
+    "clearml",
+    "dvclive",
+    "swanlab",
+    "trackio",
+]
 LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS = Needs("labels")
 WITH_CLASSES = Needs("classes")
@@ -154,28 +173,28 @@ Count = Annotated[int, Field(ge=1)]
 Number = Annotated[Float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 RANDOM = "random"  # the model.name of random weights
-NO_NAMES = ("", "null", "none")
+STRING = "a string (numbers, yes and no in quotes)"
+# Names of files and columns, and other words
+Text = Annotated[str, ValueRule(is_one_line, STRING)]
 ModelName = Annotated[
     str,
     ValueRule(
-        lambda name: name.lower() not in NO_NAMES,
-        N_("e5-small-zh, a name on the hub, a folder with a checkpoint, or random (for random weights)"),
+        lambda name: bool(name) and is_one_line(name),
+        "e5-small-zh, a name on the hub, a folder with a checkpoint, or random (for random weights)",
     ),
 ]
-Separator = Annotated[str, ValueRule(bool, N_("one or more characters"))]
+Separator = Annotated[str, ValueRule(bool, "one or more characters")]
 Names = Annotated[
     list[str],
     ValueRule(
         are_names,
-        N_(
-            "a list such as [a, b] of two or more different names without white space around them, none of "
-            "them empty (numbers, yes and no in quotes)"
-        ),
+        "a list such as [a, b] of two or more different names without white space around them, none of "
+        "them empty (numbers, yes and no in quotes)",
     ),
 ]
 SplitSize = Annotated[
     Float,
-    ValueRule(is_split_size, N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000")),
+    ValueRule(is_split_size, "0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000"),
 ]
 # Ranks beat once a second, and a busy or swapping machine delays some of these beats.
 MIN_TIMEOUT = 10  # seconds
@@ -183,7 +202,7 @@ Timeout = Annotated[
     int,
     ValueRule(
         is_long_enough,
-        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
+        "an integer from 10 (seconds), or ranks that are only slow would be taken for dead",
     ),
 ]
 
@@ -209,53 +228,58 @@ class DataConfig:
     multi_label: several labels a row (micro_f1). ordinal: one of ordered labels, such as stars (kappa).
     regression: a number, such as a score (rmse). single_path, multi_path: labels in a hierarchy.
     masked_language_modelling: hidden words of texts, one a line, to continue a pretraining (loss)."""
-    train: str | list[str] | None = None
+    train: Text | list[Text] | None = None
     """File with the training rows; a folder, a pattern in quotes ('posts/*.parquet') or a list of these: all
     their files; also at addresses such as s3://bucket/posts/. none: the sample set in data/sample."""
-    dev: str | list[str] | None = None
-    """File or files with the dev rows; none: dev_size of the training rows."""
-    test: str | list[str] | None = None
-    """File or files with the test rows; none: test_size of the training rows."""
+    dev: Text | list[Text] | None = None
+    """File or files of dev rows; none: dev_size of the training rows."""
+    test: Text | list[Text] | None = None
+    """File or files of test rows; none: test_size of the training rows."""
     format: FormatName = "auto"
     """Format of the data files; text: one text a line, without labels; auto: by content, or by file name."""
-    text_column: int | str | list[int | str] | None = None
+    text_column: int | Text | list[int | Text] | None = None
     """Column of the text, by name or number (0 is the first), or columns ('[标题, 正文]') whose texts are
     read as one; none: the column with a usual name such as text or 评论, else the one that has texts."""
-    text_pair_column: Annotated[int | str | None, WITH_LABELS] = None
+    text_pair_column: Annotated[int | Text | None, WITH_LABELS] = None
     """Column of the second text of a pair, by name or number; none: with text_column single texts, without it
     pairs where the names (sentence1, sentence2) or the values show them."""
-    label_column: Annotated[int | str | None, WITH_LABELS] = None
+    label_column: Annotated[int | Text | None, WITH_LABELS] = None
     """Column of the label, by name or number; none: by a usual name such as 类别, else by its labels."""
     label_separator: Annotated[Separator | None, Needs("several")] = None
     """What is between the labels of a row of multi_label (such as , or |); none: lists, or one label."""
     label_columns: Annotated[Names | None, Needs("several")] = None
     """For multi_label: columns of 0 and 1 by name, one for each label; none: label_column has the labels."""
     label_hierarchy: Annotated[Separator | None, Needs("hierarchy")] = None
-    """For single_path and multi_path: what is between the levels of a label, such as - or /."""
+    """For single_path and multi_path: what is between the levels of a label, such as - or /; none: labels are
+    in no hierarchy."""
     header: bool | None = None
     """Whether the first line of a table has the column names; none: as its words show, or a chosen column."""
-    encoding: str = "utf-8"
+    sheet: Annotated[int, Field(ge=0)] | Text | None = None
+    """Sheet of Excel workbooks, by name or number (0 is the first); none: the first one with values."""
+    encoding: Text = "utf-8"
     """Encoding of text files, such as big5; utf-8 is also GB18030 (GBK) where all of a file shows it."""
-    quoting: Literal["auto", "none", "double"] = "auto"
-    """Whether double quotes enclose fields: double, or none (part of the text); auto: in CSV, not in TSV."""
+    quoting: Literal["auto", "double", "never"] = "auto"
+    """Whether double quotes enclose fields: double, or never (they are part of the text); auto: in CSV, not
+    in TSV."""
     labels: Annotated[Names | None, WITH_CLASSES] = None
     """Label names in the order of their ids; integers in the files are then ids, unless a name is an integer;
     none: the labels of the train file, sorted."""
     remove_spaces: bool = False
     """Remove all white space inside texts, for texts with spaces between the words."""
     limit: Count | None = None
-    """Use only the first rows of each train file, before any split."""
+    """Use only so many first rows of each train file, before any split; none: all."""
     split: Literal["stratified", "random"] = "stratified"
     """How dev and test rows are taken. stratified: each class keeps its share, equal texts stay together.
     random: shuffled by Python's random.Random(split_seed); test is the end, dev the part before it."""
     dev_size: SplitSize = 0.1
-    """Dev rows without a dev file: below 1 a fraction of the train file, from 1 a number; 0: none."""
+    """Dev rows without a dev file: below 1 a fraction of the train file, from 1 a number; 0: no rows."""
     test_size: SplitSize = 0.1
-    """Test rows without a test file: below 1 a fraction of the train file, from 1 a number; 0: none."""
+    """Test rows without a test file: below 1 a fraction of the train file, from 1 a number; 0: no rows."""
     split_seed: Seed = 42
     """Random seed of the split."""
-    relabel: Annotated[str | None, WITH_LABELS] = None
-    """File of corrected labels (CSV with text_hash or text, and label), which replace those of all files."""
+    relabel: Annotated[Text | None, WITH_LABELS] = None
+    """File of corrected labels (CSV with text_hash or text, and label), which replace those of all files;
+    none: the labels of the files."""
     on_bad_row: Literal["error", "skip"] = "error"
     """How invalid rows are handled. error: stop (1 % of empty texts are skipped); skip: leave them out."""
     max_length: Annotated[int, Field(ge=4, le=1_000_000)] = 128
@@ -265,7 +289,7 @@ class DataConfig:
     beginning, the others from its end. windows: all, in windows whose logits are averaged."""
     max_windows: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Most windows of a row; the text after the last one is not read, and the data report says so."""
-    cache_dir: str = ".cache"
+    cache_dir: Text = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""
     verb: VerbArguments = VerbArguments()
 
@@ -277,15 +301,15 @@ class ModelConfig:
     name: ModelName = E5_SMALL
     """Model to train: e5-small-zh (needs no hub), a name on the hub (hfl/chinese-macbert-base), a folder
     (./my-bert), or a finished run; random: random weights, with the architecture below."""
-    architecture: str = "bert"
+    architecture: Text = "bert"
     """Model type in transformers, with model.name random only: bert, roberta, electra, ..."""
-    vocab_file: str | None = None
+    vocab_file: Text | None = None
     """WordPiece vocabulary, with model.name random only, one token a line; none: characters of GB 2312 and
     train."""
     prefix: str | None = None
     """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
-    tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint, or "query: " where
-    model.head auto chooses a linear start."""
+    tokenizer. Of a pair, the first text has them. "": no words; none: as in the checkpoint, or "query: "
+    where model.head auto chooses a linear start."""
     dropout: Annotated[Float, Field(ge=0, lt=1)] | None = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
     head: Annotated[Literal["auto", "random", "linear"], Needs("unordered", also=("random",))] = "auto"
@@ -297,7 +321,8 @@ class ModelConfig:
     """Keys to set in the transformers configuration of the model: hidden_dropout_prob, ...; those that change
     the shape of weights (num_hidden_layers, hidden_size, ...) with model.name random only."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
-    """Rank of LoRA's matrices (peft), such as 16, trained in place of the encoder's own; none, 0: no LoRA."""
+    """Rank of LoRA's matrices (peft), such as 16, trained in place of the encoder's own; 0: no LoRA; none: no
+    LoRA."""
 
     @property
     def has_random_weights(self) -> bool:
@@ -311,7 +336,7 @@ class TrainConfig:
     epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=10**9)] = "auto"
     """Passes over the training rows; auto: by the number of rows and the size of the smallest class."""
     max_steps: Count | None = None
-    """Stop after this many optimizer steps; the learning-rate schedule is then this long."""
+    """Stop after this many optimizer steps; the learning-rate schedule is then this long; none: epochs."""
     batch_size: Count = 32
     """Rows of a global batch (one optimizer step), for all modes and any number of processes."""
     accumulation_steps: Count = 1
@@ -324,8 +349,9 @@ class TrainConfig:
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: Number | None = None
-    """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps
-    in an epoch: 1e-4; pairs of texts, or a linear head: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5."""
+    """Peak learning rate; none: by the width of a pretrained model: to 384: 2e-4 (more than 150 steps in an
+    epoch: 1e-4; pairs of texts, or a linear head: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5; of random weights
+    3e-5."""
     head_learning_rate: Number | None = None
     """Peak learning rate of the head; none: learning_rate, for pretrained models to 384 wide ten times it,
     unless model.head is linear."""
@@ -343,12 +369,13 @@ class TrainConfig:
     loss: Annotated[Loss, WITH_LABELS] = "cross_entropy"
     """Loss of a row. focal: rows that are right already count less. logit_adjusted: classes count by their
     share of the rows. huber: for numbers, it counts large errors less."""
-    class_weights: Annotated[Literal["none", "balanced"] | list[Float], WITH_CLASSES] = "none"
-    """Weight of each class in the loss; balanced: rows / (classes * rows of the class). For multi_label: of
-    each label in the loss of the rows that have it; balanced: rows without it / rows with it."""
+    class_weights: Annotated[Literal["balanced"] | list[Float] | None, WITH_CLASSES] = None
+    """Class weights in the loss, balanced or a list; none: all 1. balanced: rows / (classes * rows of the
+    class). For multi_label: of each label in the loss of the rows that have it; balanced: rows without it /
+    rows with it."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on GPUs
-    and processors that are faster in it (docs/decisions.md lists them), else fp32."""
+    and processors that are faster in it (docs/lab/decisions.md lists them), else fp32."""
     eval_every: Count | None = None
     """Steps between evaluations on dev, and one after the last; none: one an epoch, or about 10 in all."""
     save_every: Count | None = None
@@ -362,8 +389,8 @@ class TrainConfig:
     """Steps between log lines."""
     seed: Seed = 42
     """Random seed of weights, dropout and the order of rows."""
-    device: str = "auto"
-    """cpu, cuda, npu, xpu or mps, with :N for one of several (ROCm is cuda); auto: the accelerator or CPU."""
+    device: Text = "auto"
+    """cpu, cuda, npu, xpu or mps, :N for one of several (ROCm is cuda); auto: the accelerator or CPU."""
     timeout: Timeout = 120
     """Seconds without a response from a process, at least 10, after which the others end."""
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
@@ -376,30 +403,33 @@ class DeepSpeedConfig:
 
     stage: Literal[1, 2, 3] = 2
     """What is partitioned across processes: 1 optimizer states, 2 also gradients, 3 also parameters."""
-    config: str | None = None
-    """DeepSpeed JSON file to merge in; values for what follows from these settings are refused."""
+    config: Text | None = None
+    """DeepSpeed JSON file to merge in; values for what follows from these settings are refused; none: no
+    file."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class OutputConfig:
     """Where a run is saved, and what it shows."""
 
-    dir: str | None = None
-    """Run folder, empty or with the run to resume; none: checkpoints/<name>-001, or the next that is free."""
-    name: str | None = None
+    dir: Text | None = None
+    """Folder of the run, empty or to resume; none: checkpoints/<name>-001, or the next that is free."""
+    name: Text | None = None
     """Name of the run; none: the name of the configuration file (without one, of the data)."""
     resume: Literal["never", "auto"] = "never"
-    """Whether the run resumes (short: --resume). auto: the interrupted run in `dir`, without `dir` the newest
-    of this name, else a new run; a finished run in `dir` trains on if epochs or max_steps give more steps."""
-    trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
-    """What follows the run: tensorboard, services by accelerate's names (docs/evaluation.md); []: nothing."""
+    """Whether the run resumes, --resume alone is auto. auto: the interrupted run in `dir`, without `dir` the
+    newest of this name, else a new run; a finished run in `dir` trains on if epochs or max_steps give more
+    steps."""
+    trackers: list[TrackerName] = field(default_factory=lambda: ["tensorboard"])
+    """What follows the run: TensorBoard, and services by their names (docs/evaluation.md); []: nothing."""
     language: Literal["auto", "en", "zh"] = "auto"
     """Language of the report, its page and the advice: English or Chinese; auto: by LANG."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Config:
-    """The whole configuration of a run; `notes` are lines for its log about settings that are not used."""
+    """The whole configuration of a run; `notes` are lines for its log about settings that are not used, and
+    `given` the dotted names of the settings that are not left to their defaults."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -407,13 +437,15 @@ class Config:
     deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     notes: tuple[str, ...] = ()
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by group and name."""
         return {group: asdict(getattr(self, group)) for group in GROUPS}
 
 
-GROUPS = {group: schema for group, schema in get_type_hints(Config).items() if group != "notes"}
+NO_GROUPS = ("notes", "given")
+GROUPS = {group: schema for group, schema in get_type_hints(Config).items() if group not in NO_GROUPS}
 
 
 def types_of_settings() -> dict[str, Any]:

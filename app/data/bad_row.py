@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from ..words import _
 
 
 class BadRow(NamedTuple):
@@ -17,14 +16,8 @@ class BadRow(NamedTuple):
 
 
 def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
-    """Return a problem of a row with its place; `unit` is what the number counts, a key of `texts`."""
-    texts = {
-        "line": _("{path}, line {number}: {problem}"),
-        "row": _("{path}, row {number}: {problem}"),
-        "element": _("{path}, element {number}: {problem}"),
-        "text": _("{path}, text {number}: {problem}"),
-    }
-    return texts[unit].format(path=path, number=number, problem=problem)
+    """Return a problem of a row with its place; `unit` is what the number counts, such as a line."""
+    return f"{path}, {unit} {number}: {problem}"
 
 
 def changed_error(path: object) -> InputError:

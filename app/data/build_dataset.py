@@ -28,17 +28,22 @@ def build_dataset(
     """
     form = label_form(config.task)
     table_texts = _number_texts(tables)
-    table_labels = {name: _labels_of_table(form, table, label_names) for name, table in tables.items()}
+    table_labels = {}
+    for name, table in tables.items():
+        table_labels[name] = _labels_of_table(form, table, label_names)
     rows = _rows_of_splits(form, tables, table_labels, table_texts, config, label_names)
     relabelled = None
     if config.relabel:
         table_labels, relabelled = apply_fixes(fixes, form, label_names, tables, table_labels)
 
-    split_tables = {name: tables.get(name, tables["train"]) for name in SPLITS}
+    split_tables = {}
     labels = {}
     texts = {}
     for name in SPLITS:
-        table_name = name if name in tables else "train"
+        table_name = "train"
+        if name in tables:
+            table_name = name
+        split_tables[name] = tables[table_name]
         labels[name] = table_labels[table_name][rows[name]]
         texts[name] = table_texts[table_name][rows[name]]
     form.check(labels["train"], tables["train"].source, label_names)
@@ -68,13 +73,19 @@ def _number_texts(tables: dict[str, Table]) -> dict[str, np.ndarray]:
     number in all tables. A number takes less memory than the hash of a text."""
     import pyarrow as pa
 
-    hashes = pa.array(np.concatenate([table.hashes for table in tables.values()]))
-    encoded = hashes.dictionary_encode()
+    num_rows = [table.num_rows for table in tables.values()]
+    # Nothing keeps the hashes, which are 8 bytes a row, once they have numbers
+    encoded = pa.array(_joined_hashes(tables)).dictionary_encode()
     # The numbers are in the order of the hashes, and do not depend on the order of rows
     numbers = np.argsort(np.argsort(encoded.dictionary)).astype(np.int32)
-    ends = np.cumsum([table.num_rows for table in tables.values()])
+    ends = np.cumsum(num_rows)
     parts = np.split(numbers[encoded.indices], ends[:-1])
     return dict(zip(tables, parts, strict=True))
+
+
+def _joined_hashes(tables: dict[str, Table]) -> np.ndarray:
+    """Return the hashes of the texts of all tables, end to end."""
+    return np.concatenate([table.hashes for table in tables.values()])
 
 
 def _labels_of_table(form: LabelForm, table: Table, label_names: list[str]) -> np.ndarray:
@@ -97,12 +108,17 @@ def _rows_of_splits(
     verb = config.verb
     train_labels = labels["train"]
     train_texts = texts["train"]
-    dev_size = 0 if "dev" in tables else config.dev_size
+    dev_size = config.dev_size
+    test_size = config.test_size
+    if "dev" in tables:
+        dev_size = 0
+    if "test" in tables:
+        test_size = 0
     if verb.folds:
         fold = fold_of_rows(form, train_labels, train_texts, verb.folds, config.split_seed)
         # The checkpoint is chosen without the rows of the fold
         outside = np.flatnonzero(fold != verb.fold)
-        rows = split_rows(
+        positions = split_rows(
             form,
             train_labels[outside],
             train_texts[outside],
@@ -111,7 +127,7 @@ def _rows_of_splits(
             test_size=0,
             label_names=label_names,
         )
-        rows = {name: outside[positions] for name, positions in rows.items()}
+        rows = {"train": outside[positions["train"]], "dev": outside[positions["dev"]]}
         rows["test"] = np.flatnonzero(fold == verb.fold)
     else:
         rows = split_rows(
@@ -120,7 +136,7 @@ def _rows_of_splits(
             train_texts,
             config,
             dev_size=dev_size,
-            test_size=0 if "test" in tables else config.test_size,
+            test_size=test_size,
             label_names=label_names,
         )
     for name in ("dev", "test"):
@@ -135,11 +151,12 @@ def _rows_of_splits(
 def _near_copies_of_splits(tables: dict[str, Table], rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return for dev and test the position among the train rows of which each row is a near copy, else -1,
     (num_rows,) int64; nothing for a split that has no rows, or too many to compare them."""
-    num_bytes = {name: compared_bytes(table.sizes[rows[name]]) for name, table in tables.items()}
+    num_train_bytes = compared_bytes(tables["train"].sizes[rows["train"]])
     train_texts = None
     copies = {}
     for name in ("dev", "test"):
-        if not len(rows[name]) or num_bytes["train"] + num_bytes[name] > MAX_BYTES:
+        num_bytes = num_train_bytes + compared_bytes(tables[name].sizes[rows[name]])
+        if not len(rows[name]) or num_bytes > MAX_BYTES:
             continue
         if train_texts is None:
             train_texts = tables["train"].joined_texts(rows["train"])

@@ -11,16 +11,16 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError, printable_path
-from ..words import N_, _, recorded, sentence
 from .bad_row import bad_row_message, changed_error
 from .cache import file_state
+from .column_facts import ColumnFacts
 from .line_breaks import LineBreaks
 from .read import DELIMITED, SUFFIXES, ReadOptions
 from .row_reader import open_rows
@@ -42,15 +42,17 @@ BATCH_BYTES = 1 << 23  # of rows that are written together
 class TableMeta:
     """What is known of a data file.
 
-    `source` is its name in messages, `unit` what the number of a row counts, and `columns` are sentences on
-    the columns, as `recorded` writes them. `assumed` are settings that follow from its values, for other such
+    `source` is its name in messages, `unit` what the number of a row counts, and `columns` are the
+    fields of `ColumnFacts`. `names` are the columns of text, text_pair and label, by name, or by number where
+    they have no names. `assumed` are settings that follow from its values, for other such
     files. `labels` are the label values, `skipped` is the number of invalid rows, and `line_breaks` are the
     fields of `LineBreaks`.
     """
 
     source: str
     unit: str
-    columns: list
+    columns: dict[str, Any]
+    names: dict[str, list[int | str]]
     assumed: dict[str, Any]
     labels: list[str]
     skipped: int
@@ -96,7 +98,7 @@ def build_table(
                 num_empty += row.is_empty
                 if num_bad <= MAX_LISTED_ROWS:
                     first_problems.append(bad_row_message(path, reader.unit, row.line, row.problem))
-                skipped_file.write(json.dumps({"line": row.line, "problem": recorded(row.problem)}) + "\n")
+                skipped_file.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
             writer.add(batch)
         writer.flush()
     if state and file_state(Path(path)) != state:
@@ -108,7 +110,12 @@ def build_table(
     meta = TableMeta(
         source=printable_path(path),
         unit=reader.unit,
-        columns=[recorded(text) for text in (*reader.columns.words, *_words_of_format(path, options))],
+        columns=asdict(_with_format(reader.columns.facts, path, options)),
+        names={
+            "text": reader.columns.names_of(reader.columns.text),
+            "text_pair": reader.columns.names_of(reader.columns.pair),
+            "label": reader.columns.names_of(reader.columns.label),
+        },
         assumed=reader.columns.assumed,
         labels=[label for label in writer.label_codes if label is not None],
         skipped=num_bad,
@@ -188,25 +195,23 @@ def _invalid_rows_error(
     path: str, first_problems: list[str], num_bad: int, skip_bad_rows: bool
 ) -> InputError:
     """Return the error of a file whose invalid rows are not skipped, or that has no others."""
+    if num_bad == 1 and not skip_bad_rows:
+        return InputError(f"{first_problems[0]} (or --data.on_bad_row skip)")
+    first_line = f"{path}: {num_bad:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip"
     if skip_bad_rows:
-        message = _("{path}: there are no rows left: all {rows:,} are invalid")
-    elif num_bad == 1:
-        message = _("{problem} (or --data.on_bad_row skip)")
-        return InputError(message.format(problem=first_problems[0]))
-    else:
-        message = _("{path}: {rows:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip")
-    lines = [message.format(path=path, rows=num_bad), *first_problems]
+        first_line = f"{path}: there are no rows left: all {num_bad:,} are invalid"
+    lines = [first_line, *first_problems]
     if num_bad > len(first_problems):
-        lines.append(_("... and {rows:,} more").format(rows=num_bad - len(first_problems)))
+        lines.append(f"... and {num_bad - len(first_problems):,} more")
     return InputError("\n  ".join(lines))
 
 
-def _words_of_format(path: str, options: ReadOptions) -> tuple[str, ...]:
-    """Return the format in words, where the ending of the file's name stands for another separator."""
+def _with_format(facts: ColumnFacts, path: str, options: ReadOptions) -> ColumnFacts:
+    """Return the facts with the format, where the ending of the file's name stands for another separator."""
     named_format = SUFFIXES.get(Path(path).suffix.lower())
     if named_format in DELIMITED and named_format != options.format:
-        return (sentence(N_("; read as ")), options.format)
-    return ()
+        return replace(facts, format=options.format)
+    return facts
 
 
 def text_hashes(texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:

@@ -22,7 +22,6 @@ from filelock import FileLock
 
 from ..errors import InputError, TrainingError, listed, reading
 from ..runtime.disk import parse_json, sync, system_errors
-from ..words import current_language, use_language
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +40,7 @@ def call_apart(function: Callable, *arguments: Any) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), current_language()))
+    executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(),))
     try:
         return executor.submit(function, *arguments).result()
     except TerminatedWorkerError as error:
@@ -51,14 +50,13 @@ def call_apart(function: Callable, *arguments: Any) -> Any:
         executor.shutdown(kill_workers=True)
 
 
-def _begin(parent: int, language: str) -> None:
+def _begin(parent: int) -> None:
     def end_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    use_language(language)
     # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
@@ -107,7 +105,8 @@ def files_digest(folder: Path, *patterns: str) -> str:
     """Return a digest of the names and contents of the files in a folder that have one of the patterns."""
     names = set()
     for pattern in patterns:
-        names.update(path.relative_to(folder).as_posix() for path in folder.glob(pattern))
+        for path in folder.glob(pattern):
+            names.add(path.relative_to(folder).as_posix())
     names_and_digests = []
     for name in sorted(names):
         names_and_digests += [name, file_digest(folder / name)]
@@ -120,9 +119,11 @@ def is_complete(folder: Path) -> bool:
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8")
         digests = parse_json(text, folder / MANIFEST, dict[str, str], "remove it")
+        for name, digest in digests.items():
+            if digest != _digest(folder / name).hex():
+                return False
         # The manifest of a folder that was built names at least one file
-        is_whole = all(digest == _digest(folder / name).hex() for name, digest in digests.items())
-        return bool(digests) and is_whole
+        return bool(digests)
     # The manifest may be no JSON, or have a name that no file can have
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return False
@@ -155,9 +156,7 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
                     else:
                         call_apart(build, temporary, *arguments)
                 _complete(temporary)
-                _remove_damaged(folder, temporary)
-                temporary.rename(folder)
-                sync(folder.parent)
+                _put_in_place(temporary, folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
         return folder
@@ -172,19 +171,37 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
 
 def _complete(temporary: Path) -> None:
     """Write the manifest of a folder that was built, and force all of it to the disk."""
-    files = sorted(path for path in temporary.rglob("*") if path.is_file())
-    digests = {str(path.relative_to(temporary)): _digest(path).hex() for path in files}
+    files = sorted(filter(Path.is_file, temporary.rglob("*")))
+    digests = {}
+    for path in files:
+        digests[str(path.relative_to(temporary))] = _digest(path).hex()
     (temporary / MANIFEST).write_text(json.dumps(digests, indent=1))
     for path in (*files, temporary / MANIFEST, temporary):
         sync(path)
 
 
+def _put_in_place(built: Path, folder: Path) -> None:
+    """Rename a folder that was built to `folder`. Where another machine has built that meanwhile, it stays:
+    on some network file systems a lock holds on one machine only."""
+    if is_complete(folder):
+        return
+    _remove_damaged(folder, built)
+    try:
+        built.rename(folder)
+    except OSError:
+        if not is_complete(folder):
+            raise
+    sync(folder.parent)
+
+
+def _paths_below(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*")}
+
+
 def _remove_damaged(folder: Path, built: Path) -> None:
     """Remove a damaged folder, whose files are `built` again. Raises InputError where it has other files."""
     if folder.is_dir():
-        names = {path.relative_to(folder) for path in folder.rglob("*")}
-        built_names = {path.relative_to(built) for path in built.rglob("*")}
-        foreign_names = sorted(map(str, names - built_names))
+        foreign_names = sorted(map(str, _paths_below(folder) - _paths_below(built)))
         if foreign_names:
             raise InputError(
                 f"{folder}: this folder of the cache is damaged and must be built again, but it has files "

@@ -15,12 +15,11 @@ from datetime import date, time
 from typing import Any
 
 from ..errors import excerpt
-from ..words import N_, sentence
 from .encodings import wrong_character
 
 # Unicode categories: control and format characters, separators
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
-SETTING = {N_("text"): "text_column", N_("second text"): "text_pair_column", N_("label"): "label_column"}
+SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}
 
 # It stands between the texts of several columns, and a tokenizer gets its own separator there
 BETWEEN_TEXTS = "\u241e"
@@ -35,14 +34,14 @@ def clean_text(value: Any, remove_spaces: bool, role: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem. `role` says what
     the cell holds: it is a key of `SETTING`."""
     if not isinstance(value, (str, type(None))):
-        message = N_("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
-        raise ValueError(sentence(message, what=sentence(role), value=excerpt(value), setting=SETTING[role]))
+        raise ValueError(
+            f"the {role} must be a string, found {excerpt(value)}; fix the row or set --data.{SETTING[role]}"
+        )
     text = (value or "").strip()
     if remove_spaces:
         text = "".join(text.split())
     if all(unicodedata.category(character) in INVISIBLE for character in text):
-        message = N_("the {what} is empty, found {value}; fill it in or remove the row")
-        problem = sentence(message, what=sentence(role), value=excerpt(value))
+        problem = f"the {role} is empty, found {excerpt(value)}; fill it in or remove the row"
         if role == "label":
             # An empty label is a wrong label
             raise ValueError(problem)

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, as_input_error
-from .encodings import BLOCK_ROWS
+from .encodings import ARROW_FILE, BLOCK_ROWS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
-# A file of Arrow begins so, and a stream, as `datasets.save_to_disk` writes it
-ARROW_FILE = b"ARROW1\x00\x00"
-ARROW_STREAM = b"\xff\xff\xff\xff"
 
 
 def readable(path: Path) -> AbstractContextManager:
@@ -37,7 +34,7 @@ def parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
         for batch in file.iter_batches(BLOCK_ROWS):
             check_names(batch.schema)
             num_rows += batch.num_rows
-            yield batch
+            yield without_views(batch)
         if file.metadata.num_rows != num_rows:
             problem = f"its footer says {file.metadata.num_rows:,} rows, found {num_rows:,}; write it again"
             raise InputError(f"{path}: the Parquet file is damaged: {problem}")
@@ -50,13 +47,53 @@ def arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
     with readable(path), path.open("rb") as opened:
         if opened.peek(len(ARROW_FILE)).startswith(ARROW_FILE):
             file = ipc.open_file(opened)
-            batches = (file.get_batch(number) for number in range(file.num_record_batches))
+            batches = map(file.get_batch, range(file.num_record_batches))
         else:
             batches = ipc.open_stream(opened)
         for batch in batches:
             check_names(batch.schema)
+            batch = without_views(batch)
             for start in range(0, batch.num_rows, BLOCK_ROWS):
                 yield batch.slice(start, BLOCK_ROWS)
+
+
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the same values without views, the layout in which Polars writes texts and lists: Arrow cannot
+    take rows of them yet (https://github.com/apache/arrow/issues/43010)."""
+    import pyarrow as pa
+
+    fields = []
+    for field in batch.schema:
+        fields.append(field.with_type(_type_without_views(field.type)))
+    schema = pa.schema(fields, batch.schema.metadata)
+    if schema.equals(batch.schema):
+        return batch
+    return batch.cast(schema)
+
+
+def _type_without_views(type: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_string_view(type):
+        return pa.string()
+    if pa.types.is_binary_view(type):
+        return pa.binary()
+    if pa.types.is_dictionary(type):
+        return pa.dictionary(type.index_type, _type_without_views(type.value_type), type.ordered)
+    if pa.types.is_struct(type):
+        fields = []
+        for field in type:
+            fields.append(field.with_type(_type_without_views(field.type)))
+        return pa.struct(fields)
+    list_type = None
+    if pa.types.is_list(type):
+        list_type = pa.list_
+    elif pa.types.is_large_list(type):
+        list_type = pa.large_list
+    if list_type is not None:
+        item = type.value_field
+        return list_type(item.with_type(_type_without_views(item.type)))
+    return type
 
 
 def check_names(schema: pa.Schema) -> None:
@@ -82,7 +119,7 @@ class ArrowBlock:
         """Return the values of a column; a number that stands for a class is its name."""
         # Values of a damaged file may be no text
         with readable(self.path):
-            values = self.batch.column(column).to_pylist()
+            values = python_values(self.batch.column(column))
         names = self.class_names[column]
         if names:
             return [_named(value, names) for value in values]
@@ -90,6 +127,24 @@ class ArrowBlock:
 
     def first(self, count: int) -> ArrowBlock:
         return replace(self, lines=self.lines[:count], batch=self.batch.slice(0, count))
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list:
+    """Return values as Python has them, and dates and times that it does not have as text: in years after
+    9999, or with nanoseconds where no date says so."""
+    import pyarrow as pa
+
+    if not (
+        pa.types.is_date(column.type) or pa.types.is_time(column.type) or pa.types.is_timestamp(column.type)
+    ):
+        return column.to_pylist()
+    try:
+        if pa.types.is_time64(column.type):
+            # This raises an error where nanoseconds would be lost
+            column.cast(pa.time64("us"))
+        return column.to_pylist()
+    except (ValueError, OverflowError):
+        return column.cast(pa.string()).to_pylist()
 
 
 def arrow_blocks(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[ArrowBlock]:

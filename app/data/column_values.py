@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .labels import ZERO_OR_ONE
+from .separators import LONGEST_LABEL, come_again
 
 MIN_ROWS = 10  # rows that show what a column is
 MIN_FLAGS = 5  # values that show that a column has nothing but 0 and 1
-LONGEST_LABEL = 40  # characters
 MAX_SEARCHED = 1000  # characters of a value in which words are looked for
 DIFFERENT = 0.6  # share of different values in a column of texts
 # How much more alike, from 0 to 1, the two texts of a row must be than texts of different rows, to be pairs.
@@ -25,17 +25,21 @@ def are_numbers(values: Iterable[str]) -> bool:
     return all(map(NUMBER.fullmatch, values))
 
 
+def different_values(values: Iterable) -> set[str]:
+    return {str(value).strip() for value in values}
+
+
 def are_labels(values: Sequence, may_be_numbers: bool = False) -> bool:
     """Return whether the values of a column come again and again, two or more of them; where labels may be
     numbers, whether they are numbers."""
     if len(values) < MIN_ROWS:
         return False
-    different = {str(value).strip() for value in values}
+    different = different_values(values)
     if may_be_numbers:
         return are_numbers(different)
     if max(map(len, different)) > LONGEST_LABEL:
         return False
-    return 2 <= len(different) <= len(values) / 2
+    return come_again(values, different)
 
 
 def are_texts(values: Sequence) -> bool:
@@ -43,14 +47,17 @@ def are_texts(values: Sequence) -> bool:
     texts = [value.strip() for value in values if isinstance(value, str)]
     if len(texts) < MIN_ROWS or are_labels(texts):
         return False
-    num_with_words = sum(WORDS.search(text, 0, MAX_SEARCHED) is not None for text in texts)
+    num_with_words = 0
+    for text in texts:
+        if WORDS.search(text, 0, MAX_SEARCHED):
+            num_with_words += 1
     are_different = len(set(texts)) >= DIFFERENT * len(texts)
     return are_different and num_with_words >= DIFFERENT * len(values)
 
 
 def are_flags(values: Sequence) -> bool:
     """Return whether all values of a column are 0 and 1, or truth values."""
-    different = {str(value).strip().lower() for value in values}
+    different = set(map(str.lower, different_values(values)))
     return len(values) >= MIN_FLAGS and len(different) == 2 and different <= ZERO_OR_ONE.keys()
 
 
@@ -77,9 +84,23 @@ def _shared_characters(first: Sequence[str], second: Sequence[str]) -> float:
 def names_inside(columns: Sequence[Sequence[Any]]) -> list[str]:
     """Return the names of the fields of objects that are the cells of a column, also in lists of one."""
     for values in columns:
-        first = values[0] if len(values) else None
+        if not values:
+            continue
+        first = values[0]
         while isinstance(first, list) and len(first) == 1:
             first = first[0]
         if isinstance(first, dict):
             return list(first)
     return []
+
+
+def cell_text(value: Any) -> str:
+    """Return a cell as text, without the white space around it."""
+    return str(value).strip()
+
+
+def as_list(setting: Any) -> list:
+    """Return the columns that a setting names, which may be one or a list of them."""
+    if isinstance(setting, list):
+        return setting
+    return [setting]

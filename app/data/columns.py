@@ -1,4 +1,4 @@
-"""Which columns of a file hold the text, the second text and the label; and whether it has a header.
+"""Which columns of a file hold the text, the second text and the label.
 
 What decides, in this order: the settings; usual names in the header; the values of the first rows; the
 number of columns. tests/data/test_column_rules.py has these rules as a table of cases.
@@ -12,59 +12,42 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
-from ..words import N_, _, sentence
 from .cells import SETTING
+from .column_facts import ColumnFacts
 from .column_values import (
     are_flags,
     are_labels,
     are_numbers,
     are_pairs,
     are_texts,
+    as_list,
+    cell_text,
+    different_values,
     names_inside,
 )
 from .labels import label_form
 from .read import FORMATS, ReadOptions
+from .usual_names import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 
 Key = int | str
 
-# The names of the first and the second text of a pair
-PAIR_NAMES = {
-    "text_a": "text_b",
-    "sentence1": "sentence2",
-    "sentence_a": "sentence_b",
-    "text1": "text2",
-    "question1": "question2",
-    "premise": "hypothesis",
-    "前提": "假设",
-    "句子1": "句子2",
-    "文本1": "文本2",
-    "问题1": "问题2",
-}
-# The first of these names that a file has is its text
-TEXT_NAMES = (
-    *("text", "text_a", "sentence", "sentence1", "review", "content", "title", "comment", "query"),
-    *("文本", "内容", "评论", "标题", "句子", "正文", "评论内容", "评价内容", "文本内容", "微博内容", "评价"),
-    *("微博", "反馈", "留言", "弹幕", "原文", "语句", "新闻标题", "reviews", "comments", "tweet", "message"),
-    *PAIR_NAMES,
-)
-# The first of LABEL_NAMES that a file has is its label, or else the only one of OTHER_LABEL_NAMES: where two
-# of these are there, it is not clear which one is meant
-LABEL_NAMES = (
-    *("label", "labels", "label_id", "class", "category", "target", "sentiment", "emotion"),
-    *("标签", "类别", "情感", "分类"),
-)
-OTHER_LABEL_NAMES = (
-    *("rating", "stars", "star", "score", "polarity", "intent", "topic", "label_name", "tag", "tags"),
-    *("评分", "星级", "情绪", "极性", "情感倾向", "情感极性", "情感分类", "情感类别", "情感标签", "倾向"),
-    *("意图", "主题", "类型", "打分", "分数", "等级", "标记"),
-)
-LONGEST_NAME = 20  # characters of a column's name in a header that has no usual name
-ROWS_BELOW = 5  # rows below the first one that show whether it is a header
 MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
 
 
 class ColumnError(InputError):
-    """A column that is not there, or cannot be told from others."""
+    """A column that is not there, or cannot be told from others.
+
+    Where a setting can name the column, `where` is the place of the file's first row, `problem` what is
+    wrong, `role` what the column is for, and `found` are the names of the columns, or without `has_names` the
+    cells of the first row. They are empty where the file itself is wrong.
+    """
+
+    # Errors go from process to process as their message and these attributes
+    where = ""
+    problem = ""
+    role = ""
+    found: tuple[str, ...] = ()
+    has_names = True
 
 
 @dataclass(frozen=True)
@@ -73,7 +56,7 @@ class Columns:
     names in JSON objects, numbers from 0 in everything else.
 
     `width` is the number of columns that every row has, None for objects. `header` are the names of the
-    columns as the file has them, None without a header and for objects. `words` describe the columns, also
+    columns as the file has them, None without a header and for objects. `facts` describe the columns, also
     those that are not used. `assumed` are settings that follow from the values, for other such files.
     """
 
@@ -82,16 +65,18 @@ class Columns:
     label: tuple[Key, ...]
     width: int | None
     header: list | None = None
-    words: tuple[str, ...] = ()
+    facts: ColumnFacts = ColumnFacts()
     assumed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def used(self) -> tuple[Key, ...]:
         return self.text + self.pair + self.label
 
-    @property
-    def described(self) -> str:
-        return "".join(self.words)
+    def names_of(self, columns: tuple[Key, ...]) -> list[Key]:
+        """Return the names of columns, or their numbers where they have none."""
+        if self.header is None:
+            return list(columns)
+        return [str(self.header[number]).strip() for number in columns]
 
     @property
     def are_keys(self) -> bool:
@@ -143,65 +128,6 @@ class FirstRows:
         return [row[column] for row in self.rows]
 
 
-# Header
-
-
-def is_header(where: str, first: list, below: list, options: ReadOptions, need_label: bool) -> bool:
-    """Return whether the first record of a table is a header; `below` are the records after it. Raises
-    InputError for a record that may be a header or a row."""
-    if options.header is not None:
-        return options.header
-    if _settings_name_a_column(options):
-        return True
-    cells = [str(value).strip() for value in first]
-    lower_cells = [cell.lower() for cell in cells]
-    has_text_name = any(cell in TEXT_NAMES for cell in lower_cells)
-    has_label_name = any(cell in LABEL_NAMES or cell in OTHER_LABEL_NAMES for cell in lower_cells)
-    if not need_label or (has_text_name and has_label_name):
-        # Without labels, the header may have only the name of the text column
-        return has_text_name
-    columns = _columns_below(below, len(cells))
-    has_usual_name = has_text_name or has_label_name
-    comes_again = [cell in column for cell, column in zip(cells, columns, strict=False)]
-    for cell_comes_again, column in zip(comes_again, columns, strict=True):
-        if cell_comes_again and are_labels(column):
-            # A usual name such as 情感 may be a label
-            return False
-    could_be_names = all(len(cell) <= LONGEST_NAME and not are_numbers([cell]) for cell in cells)
-    if could_be_names and any(map(are_numbers, columns)):
-        return True
-    if could_be_names and columns and has_usual_name and not any(comes_again):
-        return True
-    may_stand_above_labels = could_be_names and any(map(are_labels, columns))
-    if not has_usual_name and not may_stand_above_labels:
-        return False
-    if options.train_has_no_header:
-        return False
-    message = _("{where}: cannot tell whether this is a header: {cells}; set --data.header true or false")
-    raise InputError(message.format(where=where, cells=listed(cells)))
-
-
-def _settings_name_a_column(options: ReadOptions) -> bool:
-    columns = [options.text_pair_column, options.label_column]
-    columns += _as_list(options.text_column)
-    columns += _as_list(options.label_columns)
-    return any(isinstance(column, str) for column in columns)
-
-
-def _columns_below(below: list, width: int) -> list[list[str]]:
-    """Return the columns of the rows below the first one as text; none where there are too few rows."""
-    rows = [row for row in below if isinstance(row, list) and len(row) == width]
-    if len(rows) < ROWS_BELOW:
-        return []
-    columns = []
-    for values in zip(*rows, strict=True):
-        columns.append([str(value).strip() for value in values])
-    return columns
-
-
-# Columns
-
-
 def choose_columns(
     where: str,
     first: list | dict,
@@ -238,7 +164,7 @@ def choose_columns(
         label=roles.label,
         width=start.width,
         header=header,
-        words=_words(start, roles, need_label),
+        facts=_facts(start, roles, need_label),
         assumed=_assumed_settings(start, roles, of_settings, options),
     )
     if not start.is_object:
@@ -258,11 +184,11 @@ def _first_rows(where: str, first: list | dict, sample: list, header: list | Non
         names = list(first)
         for record in sample:
             if isinstance(record, dict):
-                rows.append([record.get(name) for name in names])
+                rows.append(list(map(record.get, names)))
     else:
         names = None
         if header is not None:
-            names = [str(name).strip() for name in header]
+            names = list(map(cell_text, header))
         for record in sample:
             if isinstance(record, list) and len(record) == len(first):
                 rows.append(record)
@@ -324,31 +250,26 @@ def _columns_of_setting(
                 return (_number_of_column(start, role, name, start.lower_names),)
         return ()
     names = start.names or []
-    return tuple(_number_of_column(start, role, column, names) for column in _as_list(setting))
+    return tuple(_number_of_column(start, role, column, names) for column in as_list(setting))
 
 
 def _number_of_column(start: FirstRows, role: str, column: Key, names: list[str]) -> int:
     if isinstance(column, int):
         if -start.width <= column < start.width:
             return column % start.width
-        numbers = []
-    else:
-        numbers = [number for number, name in enumerate(names) if name == column]
-    if len(numbers) > 1:
+    elif names.count(column) > 1:
         raise _unclear(replace(start, names=list(names), rows=[]), role, need_label=True)
-    if numbers:
-        return numbers[0]
-    message = _("{where}: there is no {what} column {name}{near} (found: {names})")
-    found_names = listed(names) or _("{width} columns without names, from 0").format(width=start.width)
-    raise ColumnError(
-        message.format(
-            where=start.where,
-            what=_(role),
-            name=excerpt(column),
-            near=nearest(column, names),
-            names=found_names,
-        )
+    elif column in names:
+        return names.index(column)
+    found_names = listed(names) or f"{start.width} columns without names, from 0"
+    near = nearest(column, names)
+    error = _column_error(
+        f"{start.where}: there is no {role} column {excerpt(column)}{near} (found: {found_names})",
+        start,
+        role,
     )
+    error.problem = f"there is no {role} column {excerpt(column)}{near}"
+    raise error
 
 
 def roles_by_pair_names(start: FirstRows, roles: Roles) -> Roles:
@@ -368,16 +289,21 @@ def unused_columns(start: FirstRows, roles: Roles) -> list[int]:
     return [column for column in range(start.width) if column not in used]
 
 
+def _columns_of_texts(start: FirstRows, columns: list[int]) -> list[int]:
+    return [column for column in columns if are_texts(start.values(column))]
+
+
 def roles_by_values(start: FirstRows, roles: Roles, may_have_pairs: bool, may_be_numbers: bool) -> Roles:
     """Return the roles with the columns of text, second text and label that the first rows show."""
     unused = unused_columns(start, roles)
-    texts = [column for column in unused if are_texts(start.values(column))]
+    texts = _columns_of_texts(start, unused)
     labels = [column for column in unused if are_labels(start.values(column), may_be_numbers)]
     if not roles.label and len(labels) == 1:
         roles = replace(roles, label=(labels[0],))
     elif not roles.label and len(unused) == 2 and len(texts) == 1:
         # A file sorted by label has the same label in all of its first rows
-        roles = replace(roles, label=tuple(column for column in unused if column not in texts))
+        [other_column] = set(unused) - set(texts)
+        roles = replace(roles, label=(other_column,))
     if not roles.text and len(texts) == 1:
         roles = replace(roles, text=(texts[0],))
     if may_have_pairs and not roles.text and roles.label and len(texts) == 2:
@@ -402,7 +328,7 @@ def roles_by_order(
         unused = [column for column in unused if first_row[column] is not None]
     is_usual_order = start.names is None and knows_order and len(unused) == 2 and not roles.used
     if is_usual_order and not need_label:
-        is_usual_order = not are_numbers(str(value).strip() for value in start.values(unused[0]))
+        is_usual_order = not are_numbers(different_values(start.values(unused[0])))
     if not roles.text and (len(unused) == 1 or is_usual_order):
         roles = replace(roles, text=(unused.pop(0),))
     if need_label and not roles.label and len(unused) == 1:
@@ -434,26 +360,23 @@ def _assumed_settings(
 # Words
 
 
-def _words(start: FirstRows, roles: Roles, need_label: bool) -> tuple[str, ...]:
-    """Return the columns in words, also those that are not used where there are labels."""
-    words: list[str] = []
+def _facts(start: FirstRows, roles: Roles, need_label: bool) -> ColumnFacts:
+    """Return what people are told of the columns, also of those that are not used where there are labels."""
+    names_by_role = {}
     for role, numbers in (("text", roles.text), ("label", roles.label), ("second text", roles.pair)):
         if numbers:
-            if words:
-                words.append(", ")
-            words += [sentence(role), " ", _listed_columns(start, numbers)]
+            names_by_role[role] = _listed_columns(start, numbers)
     unused = unused_columns(start, roles)
     if not need_label or not unused:
-        return tuple(words)
-    words += [sentence(N_("; not used: ")), _listed_columns(start, unused)]
-    texts = [column for column in unused if are_texts(start.values(column))]
-    if texts and not roles.pair:
-        message = N_(
-            "; {columns} has texts too: set --data.text_pair_column for pairs, or name both in "
-            "--data.text_column"
-        )
-        words.append(sentence(message, columns=_listed_columns(start, texts)))
-    return tuple(words)
+        return ColumnFacts(roles=names_by_role)
+    unused_texts = []
+    if not roles.pair:
+        unused_texts = _columns_of_texts(start, unused)
+    return ColumnFacts(
+        roles=names_by_role,
+        unused=_listed_columns(start, unused),
+        unused_texts=_listed_columns(start, unused_texts),
+    )
 
 
 def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
@@ -461,41 +384,51 @@ def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
     return shorten(", ".join(names), 200)
 
 
-def _unclear(start: FirstRows, role: str, need_label: bool) -> InputError:
+def _unclear(start: FirstRows, role: str, need_label: bool) -> ColumnError:
     """Return the error for a file whose column of text or label cannot be told."""
     names_or_cells = start.names or start.first
-    columns = list(zip(*start.rows, strict=True)) or [(value,) for value in names_or_cells]
+    rows = start.rows or [list(names_or_cells)]
+    columns = list(zip(*rows, strict=True))
     inner_names = names_inside(columns)
     if inner_names:
-        message = _(
-            "{where}: the cells hold objects with the fields {names}; write each field as a column, one "
-            "object a row"
+        return ColumnError(
+            f"{start.where}: the cells hold objects with the fields {listed(inner_names)}; write each field "
+            "as a column, one object a row"
         )
-        return ColumnError(message.format(where=start.where, names=listed(inner_names)))
-    flags = [str(name) for name, values in zip(names_or_cells, columns, strict=False) if are_flags(values)]
+    flags = []
+    for name, values in zip(names_or_cells, columns, strict=True):
+        if are_flags(values):
+            flags.append(str(name))
     if role == "label" and len(flags) > 1:
-        message = _(
-            "{where}: cannot tell which column is the label: found columns of 0 and 1, or of true and false; "
-            "for several labels set --data.task multi_label --data.label_columns '[{names}]'"
+        names = ", ".join(flags)
+        return ColumnError(
+            f"{start.where}: cannot tell which column is the label: found columns of 0 and 1, or of true and "
+            f"false; for several labels set --data.task multi_label --data.label_columns '[{names}]'"
         )
-        return ColumnError(message.format(where=start.where, names=", ".join(flags)))
     if not need_label:
-        message = _(
-            "{where}: cannot tell which column is the text: found the columns {found}; set "
-            "--data.text_column to a name or a number (0 is the first), for pairs of texts also "
-            "--data.text_pair_column, or --data.format text where each line is one text"
+        return _column_error(
+            f"{start.where}: cannot tell which column is the text: found the columns "
+            f"{listed(names_or_cells)}; set --data.text_column to a name or a number (0 is the first), for "
+            "pairs of texts also --data.text_pair_column, or --data.format text where each line is one text",
+            start,
+            role,
         )
-        return ColumnError(message.format(where=start.where, found=listed(names_or_cells)))
-    message = _(
-        "{where}: cannot tell which column is the {what}: found the columns {found}; set --data.{setting} to "
-        "a name or a number (0 is the first), for pairs of texts also --data.text_pair_column, for a column "
-        "of 0 and 1 for each label --data.task multi_label and --data.label_columns, or --data.format to "
-        "another separator; remove what is above a header"
-    )
-    return ColumnError(
-        message.format(where=start.where, what=_(role), found=listed(names_or_cells), setting=SETTING[role])
+    return _column_error(
+        f"{start.where}: cannot tell which column is the {role}: found the columns {listed(names_or_cells)}; "
+        f"set --data.{SETTING[role]} to a name or a number (0 is the first), for pairs of texts also "
+        "--data.text_pair_column, for a column of 0 and 1 for each label --data.task multi_label and "
+        "--data.label_columns, or --data.format to another separator; remove what is above a header",
+        start,
+        role,
     )
 
 
-def _as_list(setting: Any) -> list:
-    return setting if isinstance(setting, list) else [setting]
+def _column_error(message: str, start: FirstRows, role: str) -> ColumnError:
+    """Return the error of a column that a setting can name, for commands that have other options."""
+    error = ColumnError(message)
+    error.where = start.where
+    error.problem = f"cannot tell which column is the {role}"
+    error.role = role
+    error.found = tuple(map(str, start.names or start.first))
+    error.has_names = start.names is not None
+    return error

@@ -83,26 +83,33 @@ def open_dataset(config: DataConfig) -> Dataset:
         fixes_digest = content_key(list(fixes.items()))
     key = _dataset_key(config, tables, label_names, fixes_digest)
     folder = Path(config.cache_dir) / f"dataset-{key}"
-    num_bytes = sum(table.num_bytes for table in tables.values())
+    num_bytes = 0
+    for table in tables.values():
+        num_bytes += table.num_bytes
     build_once(folder, build_dataset, tables, label_names, config, fixes, num_bytes=num_bytes)
 
-    statistics, relabelled = json.loads((folder / "dataset.json").read_text())
+    statistics_of_all, relabelled = json.loads((folder / "dataset.json").read_text())
     splits = {}
+    statistics = {}
     for name in SPLITS:
         split = _open_split(folder, name, tables.get(name, tables["train"]))
         is_used = name != "test" or config.verb.use_test
         if len(split) and is_used:
             splits[name] = split
+            statistics[name] = statistics_of_all[name]
+    vocabulary_rows = "train_rows.npy"
+    if config.verb.folds:
+        vocabulary_rows = "all_rows.npy"
     if relabelled is not None:
         relabelled["source"] = printable_path(config.relabel)
         relabelled["content"] = fixes_digest
     return Dataset(
         splits=splits,
         label_names=label_names,
-        statistics={name: statistics[name] for name in splits},
+        statistics=statistics,
         folder=folder,
         files=tables,
-        vocabulary_rows=folder / ("all_rows.npy" if config.verb.folds else "train_rows.npy"),
+        vocabulary_rows=folder / vocabulary_rows,
         relabelled=relabelled,
     )
 
@@ -111,7 +118,9 @@ def with_files(config: DataConfig) -> DataConfig:
     """Return the configuration with its files: those of the sample set without a train file; else those of a
     folder that has files of splits, unless the configuration names other files for them."""
     if config.train is None:
-        files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
+        files = {}
+        for name in SPLITS:
+            files[name] = str(SAMPLE_FOLDER / f"{name}.tsv")
         labels = None
         if label_form(config.task).has_labels:
             labels = config.labels or SAMPLE_LABELS
@@ -153,6 +162,9 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str], ReadO
     )
     label_names = form.names(config, train.label_values, train.source)
     _check_hierarchy(config.label_hierarchy, label_names, train.source)
+    known_labels = None
+    if form.has_labels:
+        known_labels = label_names
     tables = {"train": train}
     options = replace(options, limit=None).for_other_files(train.assumed)
     for name in ("dev", "test"):
@@ -164,7 +176,7 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str], ReadO
                 config.cache_dir,
                 skip_bad_rows=skip_bad_rows,
                 need_label=form.has_labels,
-                label_names=label_names if form.has_labels else None,
+                label_names=known_labels,
                 # Without data.labels the order of labels is that of the train file, which no other file knows
                 accept_ids=config.labels is not None,
             )

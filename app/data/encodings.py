@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InputError, excerpt, listed, nearest, reading, shorten
-from ..words import N_, _, sentence
 
-# Packed files (gzip, bzip2, xz, Zstandard), workbooks, Parquet, Arrow and UTF-32 begin so. They are refused,
-# unless the `magic` of their format has these bytes.
-MAGIC = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
-MAGIC += (b"PAR1\x15", b"ARROW1\x00\x00", b"\xff\xff\xff\xff", codecs.BOM_UTF32_LE)
+# The first bytes of files that are no text; `datasets.save_to_disk` writes streams of Arrow
+PARQUET_FILE = b"PAR1\x15"
+ARROW_FILE = b"ARROW1\x00\x00"
+ARROW_STREAM = b"\xff\xff\xff\xff"
+ZIP_FILE = b"PK\x03\x04"  # .xlsx and .ods
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"  # .xls
+PACKED_FILES = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, Zstandard
+# Files that begin so are refused, unless the `magic` of their format has these bytes
+MAGIC = (*PACKED_FILES, ZIP_FILE, OLD_WORKBOOK, PARQUET_FILE, ARROW_FILE, ARROW_STREAM, codecs.BOM_UTF32_LE)
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 BYTE_ORDER_MARK = "\ufeff"
 START = 1 << 20  # bytes at the beginning of a file that are looked at
@@ -76,20 +81,19 @@ def read_start(path: Source) -> bytes:
             with path.open("rb") as file:
                 start = file.read(START)
         else:
-            raise InputError(_("{path}: {problem}").format(path=path, problem=_what_is_there(path)))
+            raise InputError(f"{path}: {_what_is_there(path)}")
     if not start:
-        raise InputError(_("{path}: there are no rows, the file is empty").format(path=path))
+        raise InputError(f"{path}: there are no rows, the file is empty")
     return start
 
 
 def _what_is_there(path: Path) -> str:
     if path.exists():
-        return _("a regular file is needed, found a folder or pipe; save its content to a file")
+        return "a regular file is needed, found a folder or pipe; save its content to a file"
     hint = ""
     if path.parent.is_dir():
-        names = [entry.name for entry in path.parent.iterdir()]
-        hint = nearest(path.name, names)
-    return _("there is no such file{hint}").format(hint=hint)
+        hint = nearest(path.name, os.listdir(path.parent))
+    return f"there is no such file{hint}"
 
 
 def file_encoding(path: Source, encoding: str) -> str:
@@ -118,9 +122,12 @@ def file_encoding(path: Source, encoding: str) -> str:
     if encoding == "utf-8":
         unmarked = _unmarked_utf_16(start)
         if unmarked:
-            message = _("{path}: {encoding} text without a byte order mark; set --data.encoding {encoding}")
-            raise InputError(message.format(path=path, encoding=unmarked))
-        return "gb18030" if _is_gb18030(path) else encoding
+            raise InputError(
+                f"{path}: {unmarked} text without a byte order mark; set --data.encoding {unmarked}"
+            )
+        if _is_gb18030(path):
+            return "gb18030"
+        return encoding
     if encoding in CHINESE_ENCODINGS and _is_chinese_utf_8(path):
         return "utf-8"
     return encoding
@@ -153,8 +160,9 @@ def _unmarked_utf_16(start: bytes) -> str | None:
         return None
     for encoding in ("utf-16-le", "utf-16-be"):
         text = start[: len(start) // 2 * 2].decode(encoding, "replace")
-        is_text = all(character.isprintable() or character in "\t\r\n" for character in text[:-1])
-        if is_text and "\n" in text:
+        # The last character may be cut in half
+        other_characters = set(text[:-1]).difference("\t\r\n")
+        if "\n" in text and all(map(str.isprintable, other_characters)):
             return encoding
     return None
 
@@ -196,11 +204,10 @@ def _is_gb18030(path: Path) -> bool:
     if is_utf_8 or not _is_usual_chinese(letters):
         return False
     if broken_lines:
-        message = _(
-            "{path}: GB18030 text, but for invalid bytes in lines {lines}; fix these lines, or set "
-            "--data.encoding gb18030, and --data.on_bad_row skip to leave them out"
+        raise InputError(
+            f"{path}: GB18030 text, but for invalid bytes in lines {listed(broken_lines)}; fix these lines, "
+            "or set --data.encoding gb18030, and --data.on_bad_row skip to leave them out"
         )
-        raise InputError(message.format(path=path, lines=listed(broken_lines)))
     return True
 
 
@@ -214,22 +221,36 @@ def _decoded(line: bytes, encoding: str) -> str | None:
 def _is_usual_chinese(letters: str) -> bool:
     if len(letters) < MIN_LETTERS:
         return False
-    num_common = sum(letter in COMMON_CHARACTERS for letter in letters)
+    num_common = sum(map(COMMON_CHARACTERS.__contains__, letters))
     return num_common > MIN_COMMON_SHARE * len(letters)
+
+
+def without_mark_at_start(encoding: str) -> str:
+    """Return the name of an encoding whose decoder leaves out the mark at the beginning of a file."""
+    if encoding == "utf-8":
+        return "utf-8-sig"
+    return encoding
+
+
+def _opened(path: Source) -> AbstractContextManager[BinaryIO]:
+    """Return a context with the bytes of a file. A stream is not closed at its end."""
+    if isinstance(path, Stream):
+        return nullcontext(path.file)
+    return path.open("rb", START)
 
 
 def line_blocks(path: Source, encoding: str, keeps_marks: bool = False) -> Iterator[list[str]]:
     """Yield the lines of a file, in lists; LF, CR, or both end a line. Bytes that cannot be decoded become
     surrogates, which `wrong_character` reports. A byte order mark at the beginning of a line is left out
     unless `keeps_marks`: the mark of a file that was appended to another one stands there."""
-    # It leaves out the mark at the beginning of the file
-    codec = "utf-8-sig" if encoding == "utf-8" else encoding
+    codec = without_mark_at_start(encoding)
+    errors = "surrogatepass"
     # UTF-16 has no single bytes that could be kept
-    has_single_bytes = "\n".encode(encoding) == b"\n"
-    errors = "surrogateescape" if has_single_bytes else "surrogatepass"
+    if "\n".encode(encoding) == b"\n":
+        errors = "surrogateescape"
     number = 1
     try:
-        with path.open("rb", START) if isinstance(path, Path) else nullcontext(path.file) as file:
+        with _opened(path) as file:
             text = io.TextIOWrapper(file, codec, errors, newline="")
             while lines := list(islice(text, BLOCK_ROWS)):
                 if not keeps_marks and BYTE_ORDER_MARK in "".join(lines):
@@ -237,9 +258,10 @@ def line_blocks(path: Source, encoding: str, keeps_marks: bool = False) -> Itera
                 yield lines
                 number += len(lines)
     except UnicodeError as error:
-        message = _("{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding")
         why = getattr(error, "reason", error)
-        raise InputError(message.format(path=path, number=number, encoding=encoding, why=why)) from error
+        raise InputError(
+            f"{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding"
+        ) from error
 
 
 def wrong_character(text: str, role: str) -> str | None:
@@ -250,9 +272,7 @@ def wrong_character(text: str, role: str) -> str | None:
         code = ord(text[error.start])
         damage = f"unpaired surrogate U+{code:04X}"
         if 0xDC80 <= code <= 0xDCFF:
-            damage = sentence(N_("invalid byte {byte}"), byte=f"0x{code - 0xDC00:02x}")
-        message = N_(
-            "{found} in the {what} {text}; fix the file or set --data.encoding (gb18030, big5, utf-16-le)"
-        )
-        return sentence(message, found=damage, what=sentence(role), text=excerpt(text))
+            damage = f"invalid byte 0x{code - 0xDC00:02x}"
+        remedy = "fix the file or set --data.encoding (gb18030, big5, utf-16-le)"
+        return f"{damage} in the {role} {excerpt(text)}; {remedy}"
     return None

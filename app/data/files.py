@@ -7,10 +7,12 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 from ..config.schema import ADDRESS, check_address
-from ..errors import InputError, install_command, listed
+from ..errors import InputError, listed
+from ..program import install_command
 from .cache import build_once, content_key
 from .folders import class_folders, joined_texts, splits_in
 
@@ -24,7 +26,9 @@ def files_of(value: str | list[str], cache_dir: str) -> list[str]:
     A file that a pattern finds under several names, which links give it, is there once. Raises InputError
     where there is no file, and for a file that is named twice.
     """
-    entries = [value] if isinstance(value, str) else value
+    entries = value
+    if isinstance(value, str):
+        entries = [value]
     names: list[str] = []
     for entry in entries:
         names += files_of_entry(entry, cache_dir)
@@ -65,9 +69,11 @@ def data_set_files(folder: Path, cache_dir: str) -> list[str]:
     folder for each label; empty for any other folder."""
     splits = splits_in(folder)
     if splits:
-        return [name for files in splits.values() for name in files]
+        return list(chain.from_iterable(splits.values()))
     texts = class_folders(folder)
-    return [joined_texts(folder, texts, cache_dir)] if texts else []
+    if not texts:
+        return []
+    return [joined_texts(folder, texts, cache_dir)]
 
 
 def matching_files(pattern: str) -> list[str]:
@@ -77,12 +83,17 @@ def matching_files(pattern: str) -> list[str]:
     """
     parts = pattern.replace(os.altsep or os.sep, os.sep).split(os.sep)
     if "**" not in parts:
-        return [name for name in glob.glob(pattern) if os.path.isfile(name)]
+        return list(filter(os.path.isfile, glob.glob(pattern)))
     position = parts.index("**")
     before = os.sep.join(parts[:position])
     after = os.sep.join(parts[position + 1 :])
-    root = os.sep if position else ""
-    starts = glob.glob(before) if before else [root]
+    if before:
+        starts = glob.glob(before)
+    elif position:
+        # The pattern begins with a separator
+        starts = [os.sep]
+    else:
+        starts = [""]
     files: list[str] = []
     for folder in folders_below(starts):
         files += matching_files(os.path.join(glob.escape(folder), after or "*"))
@@ -146,7 +157,9 @@ def file_identity(name: str) -> object:
     except (OSError, ValueError):
         return os.path.abspath(name)
     # A file system without numbers of files gives 0
-    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(name)
+    if status.st_ino == 0:
+        return os.path.realpath(name)
+    return status.st_dev, status.st_ino
 
 
 def local_copies(address: str, cache_dir: str) -> list[str]:
@@ -175,8 +188,14 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
         is_web = address.startswith(("http://", "https://"))
         if not is_web and system.isdir(path):
             path = f"{path.rstrip('/')}/[!._]*"
-        paths = system.glob(path) if glob.has_magic(path) and not is_web else [path]
-        infos = {one: info for one in sorted(paths) if (info := system.info(one))["type"] == "file"}
+        paths = [path]
+        if glob.has_magic(path) and not is_web:
+            paths = sorted(system.glob(path))
+        infos = {}
+        for path in paths:
+            info = system.info(path)
+            if info["type"] == "file":
+                infos[path] = info
     copies = []
     for path, info in infos.items():
         # `info` has a size, time or ETag: what the store tells of the file

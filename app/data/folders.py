@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ..errors import InputError
 from .cache import build_once, content_key
-from .encodings import file_encoding
+from .encodings import file_encoding, without_mark_at_start
 
-# A file of one split of a data set from a hub
-HUB_FILE = re.compile(r"(train|validation|valid|dev|test)-\d+-of-\d+\.(parquet|arrow)")
-# Names of splits there, and what they are called here
+# Names of splits in other programs, and what they are called here
 SPLIT_NAMES = {"train": "train", "validation": "dev", "valid": "dev", "dev": "dev", "test": "test"}
+# A file of one split of a data set from a hub
+HUB_FILE = re.compile(rf"({'|'.join(SPLIT_NAMES)})-\d+-of-\d+\.(parquet|arrow)")
 TEXT_SUFFIXES = {".txt", ""}
 TEXTS_FILE = "texts.jsonl"
 
@@ -34,9 +34,12 @@ def _saved_splits(folder: Path) -> dict[str, list[str]]:
     # A data set without splits stands in the folder itself
     folders = {"train": folder}
     if (folder / "dataset_dict.json").is_file():
-        folders = {name: folder / name for name in SPLIT_NAMES if (folder / name).is_dir()}
+        folders = {}
+        for name in SPLIT_NAMES:
+            if (folder / name).is_dir():
+                folders[name] = folder / name
     for name, split_folder in folders.items():
-        files = sorted(str(path) for path in split_folder.glob("*.arrow"))
+        files = sorted(map(str, split_folder.glob("*.arrow")))
         if files:
             splits.setdefault(SPLIT_NAMES[name], []).extend(files)
     return splits
@@ -55,15 +58,18 @@ def class_folders(folder: Path) -> list[Path]:
     """Return the text files of a folder that has nothing but a folder of plain texts for each label, two or
     more, sorted by name; empty for any other folder. Names that begin with . or _ do not count."""
     entries = _visible(folder)
-    if len(entries) < 2 or not all(entry.is_dir() for entry in entries):
+    if len(entries) < 2 or not all(map(Path.is_dir, entries)):
         return []
     files = []
     for entry in entries:
         files += _visible(entry)
-    are_texts = all(path.is_file() and path.suffix.lower() in TEXT_SUFFIXES for path in files)
-    if not are_texts:
+    if not all(map(_is_text_file, files)):
         return []
     return files
+
+
+def _is_text_file(path: Path) -> bool:
+    return path.is_file() and path.suffix.lower() in TEXT_SUFFIXES
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -74,11 +80,12 @@ def joined_texts(folder: Path, files: list[Path], cache_dir: str) -> str:
     """Return a file of JSON Lines with the text of each file, its label (the name of its folder) and its
     path. It is made in the cache, once for each state of the files."""
     states = []
+    num_bytes = 0
     for path in files:
         state = path.stat()
         states.append([str(path), state.st_size, state.st_mtime_ns])
+        num_bytes += state.st_size
     made = Path(cache_dir) / f"texts-{content_key('texts', states)}" / folder.name
-    num_bytes = sum(size for _path, size, _time in states)
     build_once(made.parent, _write_texts, folder.name, files, num_bytes=num_bytes)
     return str(made / TEXTS_FILE)
 
@@ -94,8 +101,7 @@ def _write_texts(made: Path, name: str, files: list[Path]) -> None:
 
 def _text_of(path: Path) -> str:
     encoding = file_encoding(path, "utf-8")
-    codec = "utf-8-sig" if encoding == "utf-8" else encoding
     try:
-        return path.read_text(encoding=codec)
+        return path.read_text(encoding=without_mark_at_start(encoding))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not valid {encoding} text ({error.reason}); save it as UTF-8") from error

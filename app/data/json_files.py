@@ -56,7 +56,7 @@ def exported_row(number: int, record: Any) -> Any:
         return record
     if isinstance(record.get("data"), dict):
         return label_studio_row(number, record)
-    if "label" not in record and any(_is_label_id(annotation) for annotation in record["annotations"]):
+    if "label" not in record and any(map(_is_label_id, record["annotations"])):
         return BadRow(
             number,
             "the annotations of this export of doccano have the numbers of labels, not their names; export "
@@ -79,20 +79,21 @@ def label_studio_row(number: int, record: dict) -> Any:
             if labels not in choices:
                 choices.append(labels)
     if len(choices) > 1:
-        both = " and ".join(excerpt(labels) for labels in choices)
+        both = " and ".join(map(excerpt, choices))
         return BadRow(
             number,
             f"all annotations of a text must have the same labels, found {both}; keep one",
             record,
         )
-    labels = choices[0] if choices else []
+    labels: list[str] = []
+    if choices:
+        labels = choices[0]
     return {"id": record.get("id"), **record["data"], "label": labels}
 
 
 def _choices_of(annotation: dict) -> list[str]:
     labels = []
     for region in annotation.get("result") or []:
-        value = region.get("value") if isinstance(region, dict) else None
-        if isinstance(value, dict):
-            labels += value.get("choices") or []
+        if isinstance(region, dict) and isinstance(region.get("value"), dict):
+            labels += region["value"].get("choices") or []
     return sorted(labels)

@@ -65,7 +65,7 @@ def path_of(label: str, separator: str | None) -> str:
     """Return a label, in a hierarchy without spaces around levels; raises ValueError for an empty level."""
     levels = [label]
     if separator:
-        levels = [level.strip() for level in label.split(separator)]
+        levels = list(map(str.strip, label.split(separator)))
     if not all(levels):
         raise ValueError(
             f"level {levels.index('') + 1} of the label is empty, found {excerpt(label)}; write "

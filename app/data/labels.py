@@ -11,7 +11,6 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, shorten
-from ..words import N_, _, sentence
 from .label_cells import (
     INTEGER,
     LARGEST_NUMBER,
@@ -58,16 +57,21 @@ def refuse_joined_labels(labels: list[str], config: DataConfig, source: str) -> 
         for separator in (*USUAL_SEPARATORS, " "):
             if separator not in label:
                 continue
-            parts = {part.strip() for part in label.split(separator)}
+            parts = set(map(str.strip, label.split(separator)))
             if parts <= all_labels:
-                message = _(
-                    "{source}: the parts of the label {label} are labels too; for several labels a row set "
-                    "--data.task {task} --data.label_separator '{separator}', else list all in --data.labels"
-                )
-                task = "multi_path" if config.label_hierarchy else "multi_label"
+                task = _task_of_several(config.label_hierarchy)
                 raise InputError(
-                    message.format(source=source, label=excerpt(label), task=task, separator=separator)
+                    f"{source}: the parts of the label {excerpt(label)} are labels too; for several labels a "
+                    f"row set --data.task {task} --data.label_separator '{separator}', else list all in "
+                    "--data.labels"
                 )
+
+
+def _task_of_several(label_hierarchy: str | None) -> str:
+    """Return the data.task for several labels a row."""
+    if label_hierarchy:
+        return "multi_path"
+    return "multi_label"
 
 
 class LabelForm:
@@ -88,34 +92,32 @@ class LabelForm:
         refuse_vector(value)
         if isinstance(value, (list, dict)) and value:
             # It is an error of the file: skipping such rows would skip those with several labels
-            task = "multi_path" if options.label_hierarchy else "multi_label"
             raise InputError(
                 f"a row must have one label, found {excerpt(value)}; write one label, or a list of several "
-                f"labels and set --data.task {task}"
+                f"labels and set --data.task {_task_of_several(options.label_hierarchy)}"
             )
         return path_of(label_text(value), options.label_hierarchy)
+
+    def labels_in(self, text: str) -> list[str]:
+        """Return the labels of a label text."""
+        return [text]
 
     def unknown(self, text: str, names: list[str], accept_ids: bool) -> str | None:
         """Return a label of a label text that is not one of `names`, for a message, with the nearest name and
         those that there are; None where all are known. With `accept_ids`, integers may be ids of labels."""
-        if self.are_numbers:
-            return None
         ids = label_ids(tuple(names), accept_ids)
-        labels = json.loads(text) if self.has_several else [text]
-        for label in labels:
+        for label in self.labels_in(text):
             if label in ids:
                 continue
-            message = N_("{label}{near} (known: {names})")
+            known = f"known: {listed(names)}"
             if accept_ids and INTEGER.fullmatch(label):
-                message = N_("{label} (known: {names}; integers are read as numbers of these labels, from 0)")
-            return sentence(message, label=excerpt(label), near=nearest(label, names), names=listed(names))
+                return f"{excerpt(label)} ({known}; integers are read as numbers of these labels, from 0)"
+            return f"{excerpt(label)}{nearest(label, names)} ({known})"
         return None
 
     def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:
         """Return the names of the labels by id: those of the settings, else the label texts (`values`) of the
         train file, which messages call `source`."""
-        if not self.has_labels:
-            return []
         if config.labels is not None:
             return config.labels
         refuse_joined_labels(values, config, source)
@@ -136,28 +138,34 @@ class LabelForm:
         rows_of_label = self.statistics(train, names)["classes"]
         for name, num_rows in rows_of_label.items():
             if num_rows == 0:
-                message = _(
-                    "{path}: label '{label}' is absent from train; add rows, or drop it from data.labels"
+                raise InputError(
+                    f"{source}: label '{shorten(name)}' is absent from train; add rows, or drop it from "
+                    "data.labels"
                 )
-                raise InputError(message.format(path=source, label=shorten(name)))
-        if self.has_labels and len(names) < 2:
-            message = _("{path}: two or more labels are needed, found {labels}; set --data.label_column")
-            raise InputError(message.format(path=source, labels=listed(names)))
+        if len(names) < 2:
+            raise InputError(
+                f"{source}: two or more labels are needed, found {listed(names)}; set --data.label_column"
+            )
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
         """Return what the data report has of a split's labels: at least `classes`, the rows of each label."""
-        if labels.ndim > 1:
-            counts = labels.sum(axis=0, dtype=np.int64)
-        else:
-            counts = np.bincount(labels, minlength=len(names))
-        # Texts without labels have no names
-        return {"classes": dict(zip(names, counts.tolist(), strict=False))}
+        counts = np.bincount(labels, minlength=len(names))
+        return {"classes": dict(zip(names, counts.tolist(), strict=True))}
 
 
 class NoLabels(LabelForm):
-    """Texts only: all rows are class 0."""
+    """Texts only: all rows are class 0, which has no name."""
 
     has_labels = False
+
+    def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:
+        return []
+
+    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
+        pass
+
+    def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
+        return {"classes": {}}
 
 
 class OrderedLabels(LabelForm):
@@ -167,7 +175,7 @@ class OrderedLabels(LabelForm):
         labels = super().names(config, values, source)
         if config.labels is not None:
             return labels
-        numbers = {number_of(label) for label in labels}
+        numbers = set(map(number_of, labels))
         if None in numbers or len(numbers) < len(labels):
             raise InputError(
                 f"{source}: the order of labels that are not different numbers must be known, found "
@@ -192,6 +200,9 @@ class NumberLabels(LabelForm):
                 "or set --data.label_column, or --data.header true if this is a header"
             )
         return repr(number)
+
+    def unknown(self, text: str, names: list[str], accept_ids: bool) -> str | None:
+        return None
 
     def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:
         return ["score"]
@@ -233,14 +244,12 @@ class LabelLists(LabelForm):
             labels = self._labels_of_columns(value, options.label_columns)
         else:
             labels = self._labels_of_cell(value, options.label_separator)
-        separator = options.label_hierarchy
-        if separator:
-            paths = [path_of(label, separator) for label in labels]
-            # Files may name each level of a path
-            labels = [
-                label for label in paths if not any(path.startswith(label + separator) for path in paths)
-            ]
+        if options.label_hierarchy:
+            labels = _longest_paths(labels, options.label_hierarchy)
         return json.dumps(sorted(set(labels)), ensure_ascii=False)
+
+    def labels_in(self, text: str) -> list[str]:
+        return json.loads(text)
 
     def _labels_of_columns(self, values: list, columns: list[str]) -> list[str]:
         """Return the labels of a row that has a column of 0 or 1 for each label."""
@@ -262,17 +271,19 @@ class LabelLists(LabelForm):
             return []
         if not isinstance(value, list):
             value = [value]
-        return [label_text(label) for label in value]
+        return list(map(label_text, value))
 
     def _labels_of_text(self, text: str, separator: str | None) -> list[str]:
-        usual_separators = [usual for usual in USUAL_SEPARATORS if usual in text]
-        if text.lstrip().startswith("[") or (separator is None and usual_separators):
-            first_separator = next(iter(usual_separators), ",")
+        usual_separator = next(filter(text.__contains__, USUAL_SEPARATORS), None)
+        may_be_several = separator is None and usual_separator is not None
+        if may_be_several or text.lstrip().startswith("["):
             raise InputError(
                 f"cannot tell whether this is one label or several: found {excerpt(text)}; set "
-                f"--data.label_separator '{first_separator}', or write a JSON list"
+                f"--data.label_separator '{usual_separator or ','}', or write a JSON list"
             )
-        labels = [text] if separator is None else text.split(separator)
+        labels = [text]
+        if separator is not None:
+            labels = text.split(separator)
         return [label for label in labels if label.strip()]
 
     def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:
@@ -282,7 +293,7 @@ class LabelLists(LabelForm):
             return config.label_columns
         labels = set()
         for text in values:
-            labels.update(json.loads(text))
+            labels.update(self.labels_in(text))
         names = sort_labels(list(labels))
         refuse_joined_labels(names, config, source)
         return names
@@ -291,13 +302,28 @@ class LabelLists(LabelForm):
         ids = label_ids(tuple(names))
         matrix = np.zeros((len(label_texts), len(names)), dtype=np.uint8)
         for row, text in enumerate(label_texts):
-            columns = [ids[label] for label in json.loads(text)]
-            matrix[row, columns] = 1
+            for label in self.labels_in(text):
+                matrix[row, ids[label]] = 1
         return matrix
 
     def groups(self, labels: np.ndarray) -> np.ndarray:
         # Most lists of labels are in few rows
         return np.zeros(len(labels), np.int64)
+
+    def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
+        counts = labels.sum(axis=0, dtype=np.int64)
+        return {"classes": dict(zip(names, counts.tolist(), strict=True))}
+
+
+def _longest_paths(labels: list[str], separator: str) -> list[str]:
+    """Return labels as paths, without levels of other paths: files may name each level of a path."""
+    paths = [path_of(label, separator) for label in labels]
+    longest_paths = []
+    for path in paths:
+        beginning = path + separator
+        if not any(other_path.startswith(beginning) for other_path in paths):
+            longest_paths.append(path)
+    return longest_paths
 
 
 # The form of the labels of each data.task
@@ -315,3 +341,10 @@ LABEL_FORMS = {
 def label_form(task: str | None) -> LabelForm:
     """Return the form of a task's labels: one label a row for an unknown task, of another program."""
     return LABEL_FORMS.get(task, LABEL_FORMS["single_label"])
+
+
+def task_of_labels(has_several: bool = False, are_numbers: bool = False) -> str:
+    """Return the task of labels without an order and without levels: one a row, several a row, or numbers."""
+    if are_numbers:
+        return "regression"
+    return "multi_label" if has_several else "single_label"

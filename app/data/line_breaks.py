@@ -26,6 +26,8 @@ class LineBreaks:
     joined_rows: list[int] = field(default_factory=list)
 
     def add(self, batch: RowBatch) -> None:
+        if "\n" not in "".join(batch.texts):
+            return
         indices = [index for index, text in enumerate(batch.texts) if "\n" in text]
         for index in indices:
             if index in batch.problems:
@@ -45,8 +47,8 @@ class LineBreaks:
 def is_joined(cells: FieldCells, index: int) -> bool:
     """Return whether each line of a row has as many fields as the row itself."""
     fields = cells.records[index]
-    if not all(isinstance(cell, str) for cell in fields):
-        return False
     num_separators = len(fields) - 1
+    if num_separators == 0 or set(map(type, fields)) != {str}:
+        return False
     lines = cells.separator.join(fields).split("\n")
-    return num_separators > 0 and all(line.count(cells.separator) == num_separators for line in lines)
+    return all(line.count(cells.separator) == num_separators for line in lines)

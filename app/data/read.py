@@ -11,19 +11,16 @@ from typing import Any, NamedTuple
 
 from ..config.schema import DataConfig
 from ..errors import InputError
-from ..words import _
-from .column_files import (
+from .column_files import ArrowBlock, arrow_batches, arrow_blocks, parquet_batches
+from .encodings import (
     ARROW_FILE,
     ARROW_STREAM,
-    ArrowBlock,
-    arrow_batches,
-    arrow_blocks,
-    parquet_batches,
-)
-from .encodings import (
     BLOCK_ROWS,
     CHINESE_ENCODINGS,
     MAGIC,
+    OLD_WORKBOOK,
+    PARQUET_FILE,
+    ZIP_FILE,
     Source,
     Stream,
     file_encoding,
@@ -31,7 +28,7 @@ from .encodings import (
     line_blocks,
     read_start,
 )
-from .excel_files import excel_records
+from .excel_files import choose_sheet, excel_records
 from .json_files import JSON_ERRORS, JSON_START, json_array_records, json_line_records
 from .separators import (
     are_enclosed,
@@ -45,7 +42,7 @@ from .text_files import (
     Block,
     fasttext_records,
     plain_blocks,
-    quoted_records,
+    quoted_blocks,
     without_separator_line,
 )
 
@@ -78,7 +75,7 @@ FORMATS = {
     "pipe": FileFormat(delimiter="|", has_header=True),
     "json": FileFormat((".json",), "element"),
     "jsonl": FileFormat((".jsonl", ".ndjson")),
-    "parquet": FileFormat((".parquet", ".pq"), "row", magic=(b"PAR1\x15",), batches=parquet_batches),
+    "parquet": FileFormat((".parquet", ".pq"), "row", magic=(PARQUET_FILE,), batches=parquet_batches),
     "arrow": FileFormat(
         (".arrow", ".feather"),
         "row",
@@ -89,14 +86,17 @@ FORMATS = {
         (".xlsx", ".xlsm", ".xls", ".ods"),
         "row",
         has_header=True,
-        magic=(b"PK\x03\x04", b"\xd0\xcf\x11\xe0"),
+        magic=(ZIP_FILE, OLD_WORKBOOK),
         has_number_cells=True,
     ),
     "fasttext": FileFormat(),
     "text": FileFormat(),
 }
-SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
 DELIMITED = tuple(name for name, format in FORMATS.items() if format.delimiter)
+# The format for each ending of a name
+SUFFIXES: dict[str, str] = {}
+for _name, _format in FORMATS.items():
+    SUFFIXES.update(dict.fromkeys(_format.suffixes, _name))
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ class ReadOptions:
     text_pair_column: int | str | None = DataConfig.text_pair_column
     label_column: int | str | None = DataConfig.label_column
     header: bool | None = DataConfig.header
+    sheet: int | str | None = DataConfig.sheet
     encoding: str = DataConfig.encoding
     quoting: str = DataConfig.quoting
     remove_spaces: bool = DataConfig.remove_spaces
@@ -119,19 +120,31 @@ class ReadOptions:
     label_hierarchy: str | None = DataConfig.label_hierarchy
     overruled_encoding: str | None = None
     """The setting, where the content of the file shows another encoding. It is no setting."""
+    sheet_if_there: bool = False
+    """The sheet is that of the training: a workbook without it is read as without the setting. It is no
+    setting."""
+    read_sheet: str | None = None
+    """The name of the sheet that is read of a workbook. It is no setting."""
+    other_sheets: tuple[str, ...] = ()
+    """The sheets with values that are not read, where no setting has chosen one. It is no setting."""
     train_has_no_header: bool = False
     """The columns are those of a train file without header: names in a header count before their numbers,
     and of two columns without names the first is the text. It is no setting."""
 
     @classmethod
     def of(cls, config: DataConfig) -> ReadOptions:
-        settings = {field.name for field in fields(DataConfig)} & {field.name for field in fields(cls)}
-        return cls(**{name: getattr(config, name) for name in settings})
+        settings = {}
+        for option in fields(cls):
+            if hasattr(config, option.name):
+                settings[option.name] = getattr(config, option.name)
+        return cls(**settings)
 
     def for_other_files(self, assumed: dict[str, Any]) -> ReadOptions:
         """Return the options for other files of the same data, by the settings that were assumed of the
         train file."""
         options = replace(self, **assumed)
+        if "sheet" in assumed:
+            options = replace(options, sheet_if_there=True)
         if "header" in assumed:
             # Other files may have a header
             return replace(options, header=self.header, train_has_no_header=True)
@@ -141,10 +154,10 @@ class ReadOptions:
 def recognised(
     path: Source, options: ReadOptions, need_label: bool = True, usual: str | None = None
 ) -> ReadOptions:
-    """Return the settings with the encoding, the format and the quoting that a file has, in place of utf-8
-    and auto. The format is that of its content, else the `usual` one: None is that of its name, but without
-    labels a .txt file has one text a line, as a stream has. Raises InputError for a file that cannot be read,
-    or begins otherwise than its format."""
+    """Return the settings with the encoding, the format, the sheet and the quoting that a file has, in place
+    of utf-8 and auto. The format is that of its content, else the `usual` one: None is that of its name, but
+    without labels a .txt file has one text a line, as a stream has. Raises InputError for a file that cannot
+    be read, or begins otherwise than its format."""
     encoding = file_encoding(path, options.encoding)
     start = read_start(path)
     lines = []
@@ -152,13 +165,15 @@ def recognised(
         lines = first_lines(path, encoding)
     format = options.format
     if format == "auto":
-        suffix = path.suffix.lower()
         if usual is None:
-            is_plain = isinstance(path, Stream) or (suffix == ".txt" and not need_label)
-            usual = "text" if is_plain else SUFFIXES.get(suffix)
+            usual = _format_of_name(path, need_label)
         format = content_format(start, lines, usual) or usual
         _check_separator(path, format, lines)
     _check_beginning(path, format, start)
+    # The same options may be recognised again
+    if format == "xlsx" and options.read_sheet is None:
+        chosen = choose_sheet(path, options.sheet, options.sheet_if_there)
+        options = replace(options, read_sheet=chosen.name, other_sheets=chosen.others)
     overruled_encoding = options.overruled_encoding
     if encoding == "utf-8" and known_encoding(options.encoding) in CHINESE_ENCODINGS:
         overruled_encoding = options.encoding
@@ -169,6 +184,13 @@ def recognised(
         format=format,
         quoting=_quoting(options.quoting, format, lines),
     )
+
+
+def _format_of_name(path: Source, need_label: bool) -> str | None:
+    suffix = path.suffix.lower()
+    if isinstance(path, Stream) or (suffix == ".txt" and not need_label):
+        return "text"
+    return SUFFIXES.get(suffix)
 
 
 def first_lines(path: Path, encoding: str) -> list[str]:
@@ -184,38 +206,44 @@ def _check_separator(path: Source, format: str | None, lines: list[str]) -> None
     separator = shown_separator(lines, FORMATS[format].delimiter, FORMATS[format].is_quoted)
     if separator is None:
         return
-    message = _(
-        "{path}: a tab, comma, semicolon or vertical bar is needed between the columns, found '{separator}'; "
-        "replace it by tabs"
+    raise InputError(
+        f"{path}: a tab, comma, semicolon or vertical bar is needed between the columns, found "
+        f"'{separator}'; replace it by tabs"
     )
-    raise InputError(message.format(path=path, separator=separator))
 
 
 def _check_beginning(path: Source, format: str | None, start: bytes) -> None:
     """Raise InputError for a file whose first bytes are not those of its format."""
-    magic = FORMATS[format].magic if format else ()
+    magic: tuple[bytes, ...] = ()
+    needed = "text"
+    if format is not None:
+        magic = FORMATS[format].magic
+    if magic:
+        needed = format
     if start.startswith(MAGIC) and not start.startswith(magic):
-        message = _(
-            "{path}: {needed} is needed, found a packed file, a workbook, Parquet, Arrow or UTF-32; unpack "
+        raise InputError(
+            f"{path}: {needed} is needed, found a packed file, a workbook, Parquet, Arrow or UTF-32; unpack "
             "it, save it as CSV (UTF-8), or set --data.format"
         )
-        raise InputError(message.format(path=path, needed=format if magic else "text"))
     if format is None:
-        message = _("{path}: cannot tell the format (known endings of names: {endings}); set --data.format")
-        raise InputError(message.format(path=path, endings=", ".join(SUFFIXES)))
+        endings = ", ".join(SUFFIXES)
+        raise InputError(
+            f"{path}: cannot tell the format (known endings of names: {endings}); set --data.format"
+        )
     if isinstance(path, Stream) and magic:
         raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
 
 
 def _quoting(quoting: str, format: str, lines: list[str]) -> str:
     """Return `double` where double quotes may enclose the fields of a file, `double_after_spaces` where a
-    space stands before such quotes, else `none`."""
+    space stands before such quotes, else `never`."""
     delimiter = FORMATS[format].delimiter
     if not delimiter:
-        return "none"
+        return "never"
     if quoting == "auto":
-        is_quoted = FORMATS[format].is_quoted or are_enclosed(lines, delimiter)
-        quoting = "double" if is_quoted else "none"
+        quoting = "never"
+        if FORMATS[format].is_quoted or are_enclosed(lines, delimiter):
+            quoting = "double"
     if quoting == "double" and are_quoted_after_spaces(lines, delimiter):
         return "double_after_spaces"
     return quoting
@@ -240,23 +268,30 @@ def _json_format(lines: list[str], usual: str | None) -> str | None:
         value = json.loads(lines[0])
     except JSON_ERRORS:
         return None
-    if not isinstance(value, (list, dict)) or not any(isinstance(part, (str, dict, list)) for part in value):
+    # Numbers in brackets may be a text
+    if not isinstance(value, (list, dict)) or {str, dict, list}.isdisjoint(map(type, value)):
         return None
     # Texts may begin with brackets too
     if len(lines) > 1 and not lines[1].lstrip().startswith(("[", "{")):
         return None
-    return "json" if usual == "json" and len(lines) == 1 else "jsonl"
+    if usual == "json" and len(lines) == 1:
+        return "json"
+    return "jsonl"
 
 
 def _line_format(lines: list[str], usual: str | None) -> str | None:
     """Return the format of lines that are no JSON, or None."""
-    if all(LABEL_PREFIX in line for line in lines) and (usual not in DELIMITED or "\t" not in lines[0]):
+    have_labels = all(LABEL_PREFIX in line for line in lines)
+    if have_labels and (usual not in DELIMITED or "\t" not in lines[0]):
         return "fasttext"
     if usual not in DELIMITED:
         return None
     named_separator = excel_separator(lines)
     if named_separator:
-        return next((name for name in DELIMITED if FORMATS[name].delimiter == named_separator), None)
+        for name in DELIMITED:
+            if FORMATS[name].delimiter == named_separator:
+                return name
+        return None
     # Other separators may be in the fields of lines with a longer one, such as keywords after _!_
     separator = shown_separator(lines, FORMATS[usual].delimiter, FORMATS[usual].is_quoted)
     if separator and len(separator) > 1 and not separator.isspace():
@@ -276,25 +311,24 @@ def read_blocks(path: Source, options: ReadOptions) -> Iterator[Block] | Iterato
     if format.batches:
         return arrow_blocks(format.batches(path), path)
     if options.format == "xlsx":
-        return _blocks(excel_records(path))
+        return _blocks(excel_records(path, options.read_sheet))
     # A line of a quoted text may begin with a mark that is part of it
-    line_lists = line_blocks(path, options.encoding, keeps_marks=options.quoting != "none")
-    if options.format in ("json", "jsonl", "fasttext") or options.quoting != "none":
-        blocks = _blocks(_line_records(path, options, chain.from_iterable(line_lists)))
-    else:
-        blocks = plain_blocks(line_lists, format.delimiter)
-    return without_separator_line(blocks) if format.delimiter else blocks
-
-
-def _line_records(path: Source, options: ReadOptions, lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
+    line_lists = line_blocks(path, options.encoding, keeps_marks=options.quoting != "never")
+    lines = chain.from_iterable(line_lists)
     if options.format == "json":
-        return json_array_records(path, lines)
+        return _blocks(json_array_records(path, lines))
     if options.format == "jsonl":
-        return json_line_records(lines)
+        return _blocks(json_line_records(lines))
     if options.format == "fasttext":
-        return fasttext_records(lines)
-    delimiter = FORMATS[options.format].delimiter
-    return quoted_records(lines, delimiter, after_spaces=options.quoting == "double_after_spaces")
+        return _blocks(fasttext_records(lines))
+    if options.quoting == "never":
+        blocks = plain_blocks(line_lists, format.delimiter)
+    else:
+        after_spaces = options.quoting == "double_after_spaces"
+        blocks = quoted_blocks(lines, format.delimiter, after_spaces)
+    if format.delimiter:
+        return without_separator_line(blocks)
+    return blocks
 
 
 def _blocks(records: Iterator[tuple[int, Any]]) -> Iterator[Block]:

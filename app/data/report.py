@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import excerpt, listed, shorten
-from ..words import N_, _
+from ..words import _, ngettext, rows_in_words
 from .dataset import Dataset
+from .label_cells import number_of
 from .line_breaks import LineBreaks
 from .table import Table
 from .tokens import TokenStore
@@ -18,39 +19,47 @@ PERCENTILES = (5, 50, 95, 99, 100)  # the last one is called the longest
 MAX_CLASSES = 50  # classes of a split that are all listed
 NUM_LARGEST = 5  # classes that are listed where there are more
 MANY_CONFLICTS = 0.1  # share of texts with conflicting labels from which these may be meant together
+# Share of tokens. An unknown one takes the place of a whole word, so even more of the texts is lost
+MANY_UNKNOWN = 0.2
 MAX_LISTED = 10  # skipped rows, and doubtful labels
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>", "-", "--", "—", "——", "/", "?"}
-# The keys are those of a split's statistics
-NOTES = {
-    "repeated": N_("{count:,} repeated texts"),
-    "conflicting": N_("{count:,} texts with conflicting labels"),
-    "near_copies": N_("{count:,} rows are near copies of other texts in train"),
-}
 
 
-def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
-    """Return the data report as text, for people. `stores` has the token store of each split."""
+def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool = False) -> str:
+    """Return the data report as text, for people. `stores` has the token store of each split. Whether labels
+    that are numbers are classes is asked, unless `is_task_chosen`: the user has set the task or the labels.
+    """
     lines = [_("Data")]
     for table in dataset.tables:
         lines += _table_lines(table)
     if dataset.relabelled:
-        message = _(
-            "{source}: {fixes:,} corrected labels, for {rows:,} rows, {changed:,} of them had another label; "
-            "{unused:,} of texts that are not in the data"
-        )
-        lines.append("  " + message.format(**dataset.relabelled))
+        lines.append("  " + _relabelled_line(dataset.relabelled))
     labels = doubtful_labels(dataset.label_names)
     if labels:
         message = _(
             "warning: labels that look alike, or like a missing value, are separate classes: {labels}"
         )
         lines.append("  " + message.format(labels=listed(labels, MAX_LISTED)))
+    if are_many_numbers(dataset.label_names) and not is_task_chosen:
+        message = _(
+            "note: the {count:,} labels are numbers, and are trained as classes without an order; for scores "
+            "set --data.task regression, for ordered labels such as stars --data.task ordinal"
+        )
+        lines.append("  " + message.format(count=len(dataset.label_names)))
     for name, statistics in dataset.statistics.items():
-        message = _("{split}: {rows:,} rows{classes}")
+        message = _("{split}: {rows}{classes}")
+        rows = rows_in_words(statistics["rows"])
         classes = _classes_text(statistics)
-        lines.append("  " + message.format(split=name, rows=statistics["rows"], classes=classes))
-        lines.append("    " + length_line(stores[name], dataset.splits[name].rows))
+        lines.append("  " + message.format(split=name, rows=rows, classes=classes))
+        store = stores[name]
+        lines.append("    " + length_line(store, dataset.splits[name].rows))
+        if name == "train" and store.unknown_share > MANY_UNKNOWN:
+            message = _(
+                "warning: {share:.0%} of the tokens are unknown, and the model cannot tell them apart; "
+                "choose a model with a vocabulary for this language"
+            )
+            lines.append("    " + message.format(share=store.unknown_share))
         if "deviation" in statistics:
             message = _(
                 "mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}"
@@ -62,13 +71,31 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
     return "\n".join(lines)
 
 
+def _relabelled_line(relabelled: dict[str, Any]) -> str:
+    """Return the line about the corrected labels of data.relabel."""
+    num_fixes = relabelled["fixes"]
+    fixes = ngettext("{number:,} corrected label", "{number:,} corrected labels", num_fixes)
+    message = _(
+        "{source}: {fixes}, for {rows}, {changed:,} of them had another label; {unused:,} of texts that are "
+        "not in the data"
+    )
+    return message.format(
+        source=relabelled["source"],
+        fixes=fixes.format(number=num_fixes),
+        rows=rows_in_words(relabelled["rows"]),
+        changed=relabelled["changed"],
+        unused=relabelled["unused"],
+    )
+
+
 def _table_lines(table: Table) -> list[str]:
     """Return the line about a table, and one for each of the first skipped rows."""
     skipped = ""
     if table.skipped:
         skipped = _(", {rows:,} skipped").format(rows=table.skipped)
-    message = _("{source}: {rows:,} rows{skipped} ({columns})")
-    line = message.format(source=table.source, rows=table.num_rows, skipped=skipped, columns=table.columns)
+    message = _("{source}: {rows}{skipped} ({columns})")
+    rows = rows_in_words(table.num_rows)
+    line = message.format(source=table.source, rows=rows, skipped=skipped, columns=table.columns)
     lines = ["  " + line]
     for row in islice(table.skipped_rows(), MAX_LISTED):
         message = _("skipped {place}: {problem}")
@@ -99,16 +126,28 @@ def _classes_text(statistics: dict[str, Any]) -> str:
 
 def _notes(statistics: dict[str, Any]) -> list[str]:
     """Return what may be wrong with the rows of a split."""
-    notes = []
-    for key, note in NOTES.items():
-        if statistics.get(key):
-            notes.append(_(note).format(count=statistics[key]))
-    if statistics.get("conflicting", 0) >= MANY_CONFLICTS * statistics["rows"]:
+    num_repeated = statistics.get("repeated", 0)
+    num_conflicting = statistics.get("conflicting", 0)
+    num_near_copies = statistics.get("near_copies", 0)
+    repeated = ngettext("{count:,} repeated text", "{count:,} repeated texts", num_repeated)
+    conflicting = ngettext(
+        "{count:,} text with conflicting labels",
+        "{count:,} texts with conflicting labels",
+        num_conflicting,
+    )
+    near_copies = ngettext(
+        "{count:,} row is a near copy of another text in train",
+        "{count:,} rows are near copies of other texts in train",
+        num_near_copies,
+    )
+    messages = {repeated: num_repeated, conflicting: num_conflicting, near_copies: num_near_copies}
+    notes = [message.format(count=count) for message, count in messages.items() if count]
+    if num_conflicting >= MANY_CONFLICTS * statistics["rows"]:
         notes.append(_("for several labels a text, write one row with all (data.task multi_label)"))
     for other_split, count in statistics["also_in"].items():
         if count:
-            message = _("{rows:,} rows whose text is also in {split}")
-            notes.append(message.format(rows=count, split=other_split))
+            message = _("{rows} whose text is also in {split}")
+            notes.append(message.format(rows=rows_in_words(count), split=other_split))
     return notes
 
 
@@ -116,8 +155,10 @@ def line_break_lines(file: str, line_breaks: LineBreaks) -> list[str]:
     """Return the lines about the texts of a file that have several lines."""
     if not line_breaks.num_texts:
         return []
-    message = _(
-        "{file}: {texts:,} texts have line breaks; the longest has {lines:,} lines, in the row of line {row}"
+    message = ngettext(
+        "{file}: {texts:,} text has line breaks; it has {lines:,} lines, in the row of line {row}",
+        "{file}: {texts:,} texts have line breaks; the longest has {lines:,} lines, in the row of line {row}",
+        line_breaks.num_texts,
     )
     lines = [
         message.format(
@@ -128,14 +169,24 @@ def line_break_lines(file: str, line_breaks: LineBreaks) -> list[str]:
         )
     ]
     if line_breaks.num_joined:
-        message = _(
+        message = ngettext(
+            "warning: {file}: {rows:,} row of several lines has as many fields in each line as the file "
+            "has columns; stray quotes may have joined rows: line {numbers}; double these quotes, or set "
+            "--data.quoting never",
             "warning: {file}: {rows:,} rows of several lines have as many fields in each line as the file "
             "has columns; stray quotes may have joined rows: lines {numbers}; double these quotes, or set "
-            "--data.quoting none"
+            "--data.quoting never",
+            line_breaks.num_joined,
         )
         numbers = listed(line_breaks.joined_rows, MAX_LISTED)
         lines.append(message.format(file=file, rows=line_breaks.num_joined, numbers=numbers))
     return lines
+
+
+def are_many_numbers(label_names: list[str]) -> bool:
+    """Return whether labels are three or more numbers, which may be scores or have an order. Two numbers,
+    such as 0 and 1, mean no and yes."""
+    return len(label_names) > 2 and all(number_of(name) is not None for name in label_names)
 
 
 def doubtful_labels(names: list[str]) -> list[str]:
@@ -148,7 +199,7 @@ def doubtful_labels(names: list[str]) -> list[str]:
     doubtful = []
     for text, group in groups.items():
         if len(group) > 1 or text in MISSING_VALUES:
-            doubtful += [excerpt(name) for name in group]
+            doubtful += map(excerpt, group)
     return doubtful
 
 
@@ -162,20 +213,23 @@ def _without_details(label: str) -> str:
 def length_line(store: TokenStore, rows: np.ndarray) -> str:
     """Return the line about the lengths of rows in tokens, and how many are not read whole."""
     lengths = (store.offsets[rows + 1] - store.offsets[rows]).astype(np.int32)
-    names = [f"{percent} %" for percent in PERCENTILES[:-1]]
-    names.append(_("longest"))
-    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
-    parts = [f"{name} {length}" for name, length in zip(names, percentiles, strict=True)]
+    lengths_by_percentile = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
+    parts = []
+    for percent, length in zip(PERCENTILES, lengths_by_percentile, strict=True):
+        name = f"{percent} %"
+        if percent == 100:
+            name = _("longest")
+        parts.append(f"{name} {length}")
     num_cut = int(store.cut[rows].sum())
     message = _(
-        "tokens by percentile: {lengths}; {rows:,} rows ({share:.1%}) not read whole (data.long {way}, "
+        "tokens by percentile: {lengths}; {rows} ({share:.1%}) not read whole (data.long {way}, "
         "data.max_length {max_length}); {unknown:.1%} of all tokens are unknown"
     )
     return message.format(
         lengths=", ".join(parts),
-        rows=num_cut,
+        rows=rows_in_words(num_cut),
         share=num_cut / len(rows),
         way=store.long.way,
         max_length=store.max_length,
-        unknown=store.unknown_tokens / max(1, len(store.tokens)),
+        unknown=store.unknown_share,
     )

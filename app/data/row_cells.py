@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,7 @@ class TypedCells:
 
     def dictionaries(self) -> list[dict[str, Any]]:
         """Return the cells of each row by name; a number that stands for a class is its name."""
-        columns = [self.block.values(number) for number in range(len(self.names))]
+        columns = map(self.block.values, range(len(self.names)))
         rows = []
         for values in zip(*columns, strict=True):
             rows.append(dict(zip(self.names, values, strict=True)))
@@ -129,7 +129,7 @@ def arrow_array(values: list) -> pa.Array:
             return pa.array(values)
         except (ValueError, TypeError, OverflowError, pa.ArrowException):
             pass
-    return _text_array([None if value is None else as_text(value) for value in values])
+    return _text_array(_values_as(as_text, values))
 
 
 def _have_objects(values: Iterable) -> bool:
@@ -146,7 +146,18 @@ def _text_array(values: list[str | None]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
-        return pa.array([None if value is None else valid_text(value) for value in values], pa.string())
+        return pa.array(_values_as(valid_text, values), pa.string())
+
+
+def _values_as(text_of: Callable[[Any], str], values: list) -> list[str | None]:
+    """Return each value as text, None as it is."""
+    texts = []
+    for value in values:
+        text = None
+        if value is not None:
+            text = text_of(value)
+        texts.append(text)
+    return texts
 
 
 def free_names(names: Iterable[str], taken: Iterable[str] = (), prefix: str = "") -> list[str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, excerpt
-from ..words import N_, Sentence, sentence
 from .bad_row import BadRow, bad_row_message
 from .cells import EmptyText, clean_text, join_texts, number_as_text, value_of
 from .column_files import ArrowBlock
@@ -45,27 +44,34 @@ class RowChecker:
         shape_problems: Problems = {}
         if isinstance(block, Block):
             shaped_block, shape_problems = self._shaped(block)
-        texts, text_problems = self._texts(shaped_block, self.columns.text, "text")
-        pairs, pair_problems = self._texts(shaped_block, self.columns.pair, "second text")
-        labels, label_problems = self._labels(shaped_block)
-        # Of several problems of a row the first one counts
+        texts: list = []
+        pairs = None
+        labels = None
+        text_problems: Problems = {}
+        pair_problems: Problems = {}
+        label_problems: Problems = {}
+        if self.columns.text:
+            texts, text_problems = self._texts(shaped_block, self.columns.text, "text")
+        if self.columns.pair:
+            pairs, pair_problems = self._texts(shaped_block, self.columns.pair, "second text")
+        if self.columns.label:
+            labels, label_problems = self._labels(shaped_block)
+        # A row with several problems has the one of its shape, else of its text, and of its label last
         problems = label_problems | pair_problems | text_problems | shape_problems
         bad_rows = {}
         for index in sorted(problems):
             problem = problems[index]
             is_empty = isinstance(problem, EmptyText)
-            if isinstance(problem, ValueError):
-                problem = _text_of(problem)
             bad_rows[index] = BadRow(
                 line=block.lines[index],
-                problem=problem,
+                problem=str(problem),
                 is_empty=is_empty,
             )
         return RowBatch(
             lines=block.lines,
             texts=texts,
-            pairs=pairs if self.columns.pair else None,
-            labels=labels if self.columns.label else None,
+            pairs=pairs,
+            labels=labels,
             problems=bad_rows,
             cells=self._cells(block, texts, bad_rows),
         )
@@ -91,8 +97,7 @@ class RowChecker:
         records = block.records
         columns = self.columns
         if columns.width == 1 and not columns.label:
-            # Plain text
-            records = [[record] if isinstance(record, str) else record for record in records]
+            records = _texts_as_lists(records)
         problems: Problems = {}
         if not self._all_have_the_columns(records):
             records = list(records)
@@ -131,23 +136,22 @@ class RowChecker:
             return None
         fields = []
         for field in record[:MAX_SHOWN_FIELDS]:
-            fields.append(field if isinstance(field, str) else excerpt(field))
-        message = N_(
-            "{width} columns are needed as in the first row, found {found}: {row}; remove extra separators "
-            "(or, in CSV, enclose it in double quotes) or fill in what is missing"
-        )
+            if not isinstance(field, str):
+                field = excerpt(field)
+            fields.append(field)
         row = excerpt(" | ".join(fields))
-        return sentence(message, width=columns.width, found=len(record), row=row)
+        return (
+            f"{columns.width} columns are needed as in the first row, found {len(record)}: {row}; remove "
+            "extra separators (or, in CSV, enclose it in double quotes) or fill in what is missing"
+        )
 
     # Texts
 
     def _texts(self, block: Block | ArrowBlock, keys: tuple[Key, ...], role: str) -> tuple[list, Problems]:
         """Return the cleaned texts of the columns `keys`, joined where they are several. `role` says what
         they are: it is a key of `SETTING`."""
-        if not keys:
-            return [], {}
         cells = self._cells_of_texts(block, keys)
-        texts = [cell.strip() if type(cell) is str else "" for cell in cells]
+        texts = list(map(str.strip, _without_others(cells)))
         problems: Problems = {}
         for index in self._doubtful(texts, role):
             try:
@@ -157,9 +161,12 @@ class RowChecker:
         return texts, problems
 
     def _cells_of_texts(self, block: Block | ArrowBlock, keys: tuple[Key, ...]) -> list:
-        columns = [block.values(key) for key in keys]
-        if FORMATS[self.options.format].has_number_cells:
-            columns = [list(map(number_as_text, column)) for column in columns]
+        columns = []
+        for key in keys:
+            column = block.values(key)
+            if FORMATS[self.options.format].has_number_cells:
+                column = list(map(number_as_text, column))
+            columns.append(column)
         if len(columns) == 1:
             return columns[0]
         return list(map(join_texts, zip(*columns, strict=True)))
@@ -175,53 +182,79 @@ class RowChecker:
 
     def _labels(self, block: Block | ArrowBlock) -> tuple[list[str | None], Problems]:
         """Return the label text of each row, and what is wrong with labels. Equal cells are read once."""
-        columns = [block.values(key) for key in self.columns.label]
-        if not columns:
-            return [], {}
+        columns = list(map(block.values, self.columns.label))
         cells = columns[0]
         if self.options.label_columns is not None:
             cells = list(zip(*columns, strict=True))
-        keys: Sequence = cells
+        keys: list = cells
         if set(map(type, cells)) != {str}:
-            # Other values may be equal and yet different labels, such as 1 and true
-            keys = [cell if type(cell) is str else index for index, cell in enumerate(cells)]
+            keys = _keys_of_cells(cells)
+        # From the last to the first, so that the first index of each key remains
+        first_indices = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
         labels = {}
         errors = {}
-        for key in dict.fromkeys(keys):
-            cell = key if type(key) is str else cells[key]
+        for index in sorted(first_indices.values()):
+            key = keys[index]
             try:
-                labels[key] = self._label(cell, is_text=cell is key)
+                labels[key] = self._label(cells[index])
             except InputError as error:
-                line = block.lines[keys.index(key)]
                 unit = FORMATS[self.options.format].unit
-                raise InputError(bad_row_message(self.path, unit, line, error)) from error
+                raise InputError(bad_row_message(self.path, unit, block.lines[index], error)) from error
             except ValueError as error:
                 errors[key] = error
         problems = {}
         if errors:
-            problems = {index: errors[key] for index, key in enumerate(keys) if key in errors}
+            for index, key in enumerate(keys):
+                if key in errors:
+                    problems[index] = errors[key]
         return list(map(labels.get, keys)), problems
 
-    def _label(self, cell: Any, is_text: bool) -> str:
+    def _label(self, cell: Any) -> str:
         """Return the label text of a cell. Raises ValueError for a wrong row, InputError if all are."""
         form = label_form(self.options.task)
         # In JSON, a list is written as a list, and not into a text
-        if not (is_text and self.options.format in ("json", "jsonl")):
+        if not (isinstance(cell, str) and self.options.format in ("json", "jsonl")):
             cell = value_of(cell)
         label = form.text(cell, self.options)
         if self.label_names:
             unknown = form.unknown(label, self.label_names, self.accept_ids)
             if unknown:
-                message = N_("unknown label {label}; fix the row or set --data.labels")
-                raise ValueError(sentence(message, label=unknown))
+                raise ValueError(f"unknown label {unknown}; fix the row or set --data.labels")
         return label
 
 
-def _text_of(error: ValueError) -> str:
-    """Return the text of an error, which other processes may want in another language."""
-    if error.args and isinstance(error.args[0], Sentence):
-        return error.args[0]
-    return str(error)
+def _texts_as_lists(records: Sequence) -> list:
+    """Return records of which texts are lists of one field."""
+    lists = []
+    for record in records:
+        if isinstance(record, str):
+            record = [record]
+        lists.append(record)
+    return lists
+
+
+def _without_others(cells: list) -> list[str]:
+    """Return cells with an empty text in place of what is no text."""
+    if set(map(type, cells)) == {str}:
+        return cells
+    texts = []
+    for cell in cells:
+        if type(cell) is not str:
+            cell = ""
+        texts.append(cell)
+    return texts
+
+
+def _keys_of_cells(cells: Sequence) -> list[str | int]:
+    """Return each text as it is, and the index of each cell that is none: other values may be equal and yet
+    different labels, such as 1 and true."""
+    keys: list[str | int] = []
+    for index, cell in enumerate(cells):
+        if type(cell) is str:
+            keys.append(cell)
+        else:
+            keys.append(index)
+    return keys
 
 
 def no_record(record: Any) -> str:

@@ -13,13 +13,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
-from ..words import N_, _, sentence
+from ..errors import InputError, listed
 from .bad_row import BadRow
 from .cells import as_text
+from .column_facts import ColumnFacts
 from .column_files import ArrowBlock
-from .columns import MAX_COLUMNS, Columns, choose_columns, is_header
+from .columns import MAX_COLUMNS, Columns, choose_columns
 from .encodings import Source, Stream, wrong_character
+from .header import is_header
 from .read import FORMATS, ReadOptions, read_blocks, recognised
 from .row_cells import free_names
 from .row_checks import RowChecker, no_record
@@ -103,7 +104,9 @@ def open_rows(
     other labels are invalid; with `accept_ids`, integers may be ids of labels. Raises InputError if the file
     cannot be read, has no rows, or lacks a chosen column.
     """
-    file = path if isinstance(path, Stream) else Path(path)
+    file = path
+    if not isinstance(path, Stream):
+        file = Path(path)
     options = recognised(file, options, need_label)
     blocks = read_blocks(file, options)
     num_first = 1
@@ -114,7 +117,10 @@ def open_rows(
         raise _without_rows(file, options, None)
     beginning = _Beginning.of(file, options, first_blocks)
     columns = beginning.columns(options, need_label, find_pairs)
-    columns = replace(columns, words=columns.words + _words_of_encoding(options))
+    facts = _with_sheet(_with_encoding(columns.facts, options), options)
+    columns = replace(columns, facts=facts)
+    if options.other_sheets:
+        columns = replace(columns, assumed=columns.assumed | {"sheet": options.read_sheet})
     checker = RowChecker(
         path=path,
         options=options,
@@ -131,6 +137,9 @@ def open_records(path: str | Path, options: ReadOptions) -> RowReader:
     the names of the columns, but where rows are objects. Raises InputError as `open_rows`."""
     file = Path(path)
     options = recognised(file, options)
+    if options.other_sheets:
+        names = listed(map(repr, (options.read_sheet, *options.other_sheets)))
+        raise InputError(f"{file}: one sheet with values is needed, found {names}; save it as another file")
     blocks = read_blocks(file, options)
     first_blocks = list(islice(blocks, 1))
     if not first_blocks:
@@ -172,7 +181,7 @@ class _Beginning:
     def columns(self, options: ReadOptions, need_label: bool, find_pairs: bool) -> Columns:
         """Return the columns of the file; raises InputError where they cannot be told."""
         if self.is_text(need_label):
-            return Columns(text=(0,), pair=(), label=(), width=1, words=(sentence(N_("text")), " '0'"))
+            return Columns(text=(0,), pair=(), label=(), width=1, facts=ColumnFacts(roles={"text": "'0'"}))
         self.check_first()
         first = self.first
         try:
@@ -235,17 +244,30 @@ def _without_header(blocks: Iterator[Block]) -> Iterator[Block]:
 
 
 def _without_rows(path: Source, options: ReadOptions, header: list | None) -> InputError:
-    message = _("{path}: there are no rows in the file")
+    message = f"{path}: there are no rows in the file"
     if header and FORMATS[options.format].has_header:
-        message = _("{path}: there are no rows in the file, only a header")
-    return InputError(message.format(path=path))
+        message += ", only a header"
+    return InputError(message)
 
 
-def _words_of_encoding(options: ReadOptions) -> tuple[str, ...]:
-    """Return the encoding in words, where it is not UTF-8 or not the one that was set."""
+def _with_sheet(facts: ColumnFacts, options: ReadOptions) -> ColumnFacts:
+    """Return the facts with the sheet that was set, or chosen of several."""
+    if options.other_sheets:
+        others = listed(map(repr, options.other_sheets))
+        return replace(facts, sheet=repr(options.read_sheet), other_sheets=others)
+    if options.sheet is None:
+        return facts
+    if options.read_sheet is not None:
+        return replace(facts, sheet=repr(options.read_sheet))
+    if options.sheet_if_there:
+        return facts
+    return replace(facts, unused_sheet=repr(options.sheet))
+
+
+def _with_encoding(facts: ColumnFacts, options: ReadOptions) -> ColumnFacts:
+    """Return the facts with the encoding, where it is not UTF-8 or not the one that was set."""
     if options.overruled_encoding:
-        message = N_("; encoding {encoding}, not {setting} as set")
-        return (sentence(message, encoding=options.encoding, setting=options.overruled_encoding),)
+        return replace(facts, encoding=options.encoding, overruled_encoding=options.overruled_encoding)
     if FORMATS[options.format].magic or options.encoding == "utf-8":
-        return ()
-    return (sentence(N_("; encoding ")), options.encoding)
+        return facts
+    return replace(facts, encoding=options.encoding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Consecutive rows of a file, at most `BLOCK_ROWS` of them, by columns.
+    """Consecutive rows of a file, one or two times `BLOCK_ROWS` at most, by columns.
 
     `lines`, `texts`, `pairs` and `labels` have a value for each row; `pairs` and `labels` are None where the
     rows have none. `problems` says which rows are invalid and why, by their index: the texts and labels of
@@ -72,9 +72,11 @@ class RowBatch:
 
     def rows(self, with_records: bool = False) -> Iterator[Row | BadRow]:
         """Yield the rows one by one: valid ones as `Row`, others as `BadRow`."""
-        records = self.records if with_records else repeat(None)
-        pairs = repeat(None) if self.pairs is None else self.pairs
-        labels = repeat(None) if self.labels is None else self.labels
+        records: Iterable = repeat(None)
+        if with_records:
+            records = self.records
+        pairs = self.pairs or repeat(None)
+        labels = self.labels or repeat(None)
         values = zip(self.lines, self.texts, pairs, labels, records, strict=False)
         for index, row in enumerate(map(Row._make, values)):
             problem = self.problems.get(index)

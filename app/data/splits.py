@@ -9,7 +9,6 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, shorten
-from ..words import _
 from .dealing import UniqueTexts, deal_label_lists, deal_texts, unique_texts
 from .label_cells import number_of
 from .labels import LabelForm
@@ -40,12 +39,9 @@ def split_rows(
     num_test = _rows_of_size(test_size, num_rows)
     num_train = num_rows - num_dev - num_test
     if num_train <= 0:
-        message = _(
-            "the train file must keep rows to train on: it has {rows:,}, and dev_size {dev:g} and "
-            "test_size {test:g} take {taken:,}; make them smaller"
-        )
         raise InputError(
-            message.format(rows=num_rows, dev=dev_size, test=test_size, taken=num_dev + num_test)
+            f"the train file must keep rows to train on: it has {num_rows:,}, and dev_size {dev_size:g} and "
+            f"test_size {test_size:g} take {num_dev + num_test:,}; make them smaller"
         )
     if num_train == num_rows:
         return {"train": np.arange(num_rows), "dev": np.arange(0), "test": np.arange(0)}
@@ -64,7 +60,10 @@ def split_rows(
         split_of_row = numbers[parts]
     else:
         # Texts that are not dealt are train. Test is dealt first: the second text of a class goes to it.
-        dealt_proportions = {number: proportions[number] for number in (2, 1) if number in proportions}
+        dealt_proportions = {}
+        for number in (2, 1):
+            if number in proportions:
+                dealt_proportions[number] = proportions[number]
         groups = form.groups(labels)
         num_splits = 1 + len(dealt_proportions)
         _refuse_rare_groups(groups, unique, num_splits, label_names)

@@ -19,10 +19,11 @@ import joblib
 import numpy as np
 
 from ..errors import InputError, listed, printable_path, shorten
-from ..words import said
 from .build_table import ROWS_FILE, SKIPPED_FILE, TableMeta, build_table, read_meta
 from .cache import build_once, content_key, file_digest, file_state
+from .column_facts import ColumnFacts
 from .files import files_of
+from .folders import SPLIT_NAMES
 from .line_breaks import LineBreaks
 from .read import ReadOptions, recognised
 from .rows import Row
@@ -30,8 +31,8 @@ from .rows import Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 12  # of the folder of a table; a change of its content needs another one
-SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
+VERSION = 13  # of the folder of a table; a change of its content needs another one
+SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![a-zA-Z])")  # at the start of a file's name
 MAX_SOURCE = 200  # characters of the name of several files in messages
 
 
@@ -56,6 +57,15 @@ class TablePart:
     rows: pa.Table
 
 
+@dataclass(frozen=True)
+class RowPlace:
+    """Where a row is: its file in messages, and its number there; `unit` is what the number counts."""
+
+    file: str
+    unit: str
+    number: int
+
+
 class Table:
     """The rows of one data file, or of several; texts are read from disk when they are asked for.
 
@@ -69,27 +79,50 @@ class Table:
         self.parts = parts
         self.source = source
         self.content = content
-        self.folders = [part.folder for part in parts]
-        self.sources = [part.source for part in parts]
-        folder_names = [folder.name for folder in self.folders]
-        self.key: str = folder_names[0] if len(parts) == 1 else content_key(folder_names)
         first = parts[0].meta
         self.unit = first.unit
         self.assumed = first.assumed
         self.has_pairs = first.has_pairs
-        self.skipped: int = sum(part.meta.skipped for part in parts)
+        self.folders: list[Path] = []
+        self.sources: list[str] = []
+        self.skipped = 0
+        folder_names = []
         # Each label once, in the order in which they come
-        self.label_values = list(dict.fromkeys(label for part in parts for label in part.meta.labels))
-        self._rows = pa.concat_tables([part.rows for part in parts])
+        labels: dict[str, None] = {}
+        rows_of_parts = []
+        num_rows_of_parts = []
+        for part in parts:
+            self.folders.append(part.folder)
+            self.sources.append(part.source)
+            self.skipped += part.meta.skipped
+            folder_names.append(part.folder.name)
+            labels.update(dict.fromkeys(part.meta.labels))
+            rows_of_parts.append(part.rows)
+            num_rows_of_parts.append(part.rows.num_rows)
+        self.label_values = list(labels)
+        self.key: str = folder_names[0]
+        if len(parts) > 1:
+            self.key = content_key(folder_names)
+        self._rows = pa.concat_tables(rows_of_parts)
         self.num_rows: int = self._rows.num_rows
         self.num_bytes: int = self._rows.nbytes
-        self._part_ends = np.cumsum([part.rows.num_rows for part in parts])
-        self._chunk_ends = np.cumsum([len(chunk) for chunk in self._rows.column("line").chunks])
+        self._part_ends = np.cumsum(num_rows_of_parts)
+        self._chunk_ends = np.cumsum(list(map(len, self._rows.column("line").chunks)))
+
+    @property
+    def column_facts(self) -> ColumnFacts:
+        """What people are told of the columns of the first file."""
+        return ColumnFacts(**self.parts[0].meta.columns)
 
     @property
     def columns(self) -> str:
-        """The columns of the first file in words."""
-        return "".join(said(text) for text in self.parts[0].meta.columns)
+        """The columns of the first file in words of the current language."""
+        return self.column_facts.described()
+
+    @property
+    def column_names(self) -> dict[str, list[int | str]]:
+        """The names of the columns of text, text_pair and label in the first file, or their numbers."""
+        return self.parts[0].meta.names
 
     def __reduce__(self) -> tuple:
         """Send the folders of a table, and not its rows, to another process."""
@@ -101,7 +134,7 @@ class Table:
         codes = {label: code for code, label in enumerate(self.label_values)}
         labels = []
         for part in self.parts:
-            codes_of_part = np.array([codes[label] for label in part.meta.labels], np.int32)
+            codes_of_part = np.array(list(map(codes.get, part.meta.labels)), np.int32)
             labels.append(codes_of_part[part.rows.column("label").to_numpy()])
         return np.concatenate(labels)
 
@@ -154,7 +187,7 @@ class Table:
         """Return what `texts` does, with the two texts of a pair as two lines of one text."""
         texts = self.texts(rows)
         if self.has_pairs:
-            return ["\n".join(pair) for pair in texts]
+            return list(map("\n".join, texts))
         return texts
 
     def _part_of(self, row_id: int) -> TablePart:
@@ -166,9 +199,13 @@ class Table:
 
     def location(self, row_id: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
+        place = self.place(row_id)
+        return f"{place.file}, {place.unit} {place.number}"
+
+    def place(self, row_id: int) -> RowPlace:
         part = self._part_of(row_id)
         [line] = self.column("line", [row_id])
-        return f"{part.source}, {part.meta.unit} {line}"
+        return RowPlace(file=part.source, unit=part.meta.unit, number=line)
 
     def short_location(self, row_id: int) -> str:
         """Return the line of one row, with its file where there are several."""
@@ -191,7 +228,7 @@ class Table:
             for text in (part.folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines():
                 row = json.loads(text)
                 location = self._shortened(f"{part.source}, {part.meta.unit} {row['line']}")
-                skipped.append(SkippedRow(part.source, row["line"], said(row["problem"]), location))
+                skipped.append(SkippedRow(part.source, row["line"], row["problem"], location))
         return skipped
 
 
@@ -210,7 +247,9 @@ def open_folders(
         meta = read_meta(folder)
         # The rows stay mapped even if the cache is removed
         rows = pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE))).read_all()
-        name = sources[number] if sources else meta.source
+        name = meta.source
+        if sources:
+            name = sources[number]
         parts.append(TablePart(folder=folder, source=name, meta=meta, rows=rows))
     return Table(parts, source or parts[0].source, content)
 
@@ -231,17 +270,24 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
     )
     with ThreadPoolExecutor(joblib.cpu_count()) as pool:
         tables = [first, *pool.map(open_like_first, files[1:])]
+    parts = []
+    contents = []
     for table in tables:
+        parts += table.parts
+        contents.append(table.content)
         if table.has_pairs != first.has_pairs:
             raise InputError(
-                f"{table.source}: all files must have the same columns, found {table.columns}, and in "
-                f"{first.source} {first.columns}; fix one"
+                f"{table.source}: all files must have the same columns, found "
+                f"{table.column_facts.in_english()}, and in {first.source} "
+                f"{first.column_facts.in_english()}; fix one"
             )
-    source = value if isinstance(value, str) else ", ".join(value)
+    source = value
+    if not isinstance(source, str):
+        source = ", ".join(source)
     return Table(
-        [part for table in tables for part in table.parts],
+        parts,
         source=shorten(source, MAX_SOURCE),
-        content=f"{len(tables)} files {content_key([table.content for table in tables])}",
+        content=f"{len(tables)} files {content_key(contents)}",
     )
 
 

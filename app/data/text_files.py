@@ -6,14 +6,15 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..words import N_, sentence
 from .bad_row import BadRow
-from .encodings import BYTE_ORDER_MARK
+from .encodings import BLOCK_ROWS, BYTE_ORDER_MARK
 
 FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
+LINE_BREAK = re.compile(r"\r\n?|\n")
 LABEL_PREFIX = "__label__"  # before each label in fastText's format
 LABEL_WORD = re.compile(rf"[\s,]*{LABEL_PREFIX}([^\s,]+)[\s,]*")
 
@@ -43,11 +44,13 @@ def plain_blocks(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Block]
         numbers: Sequence[int] = range(num_lines + 1, num_lines + len(lines) + 1)
         num_lines += len(lines)
         if any(map(str.isspace, lines)):
-            # A line of spaces is no row, but one of tabs is
-            removed = " \r\n" if delimiter else None
-            is_row = [line.strip(removed) != "" for line in lines]
-            numbers = list(compress(numbers, is_row))
-            lines = list(compress(lines, is_row))
+            removed = None
+            if delimiter:
+                # A line of spaces is no row, but one of tabs is
+                removed = " \r\n"
+            contents = [line.strip(removed) for line in lines]
+            numbers = list(compress(numbers, contents))
+            lines = list(compress(lines, contents))
         if delimiter:
             records = [line.rstrip("\r\n").split(delimiter) for line in lines]
         else:
@@ -65,38 +68,93 @@ def without_separator_line(blocks: Iterator[Block]) -> Iterator[Block]:
             yield block
 
 
-def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> Iterator[tuple[int, Any]]:
+def quoted_blocks(lines: Iterator[str], delimiter: str, after_spaces: bool) -> Iterator[Block]:
     """Yield the records of a file in which double quotes may enclose a field; `after_spaces`: spaces before
     such quotes are no part of the field."""
     csv.field_size_limit(FIELD_LIMIT)
     reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=after_spaces)
+    numbers: list[int] = []
+    records: list = []
+    for part in _quoted_parts(reader):
+        numbers += part.lines
+        records += part.records
+        if len(records) >= BLOCK_ROWS:
+            yield Block(numbers, records)
+            numbers = []
+            records = []
+    if records:
+        yield Block(numbers, records)
+
+
+def _quoted_parts(reader: Any) -> Iterator[Block]:
+    """Yield the records of a CSV reader, many at a time; of one that cannot be read each line is invalid."""
     is_open = True
     while is_open:
-        first = reader.line_num + 1
+        first_line = reader.line_num + 1
+        records: list[list[str]] = []
+        cause = None
         try:
-            record = next(reader, None)
-            is_open = record is not None
-            if record:
-                if record[0].startswith(BYTE_ORDER_MARK):
-                    record[0] = without_mark(record[0])
-                yield first, record
+            # The records before one that cannot be read remain in the list
+            records.extend(islice(reader, BLOCK_ROWS))
+            is_open = len(records) == BLOCK_ROWS
         except csv.Error as error:
-            # None of the lines of this record can be read, and each counts as a row
-            message = N_(
-                "the record from line {first} to {last} is not valid CSV ({error}); double the quotes in "
-                "quoted fields, or set --data.quoting none if quotes are part of the text"
-            )
             cause = str(error).partition(" - ")[0]
-            problem = sentence(message, first=first, last=reader.line_num, error=cause)
-            for line in range(first, reader.line_num + 1):
-                yield line, BadRow(line, problem)
+        numbers = _first_lines(records, first_line, reader.line_num)
+        next_line = numbers[-1]
+        yield _without_marks(Block(numbers[:-1], records))
+        if cause is not None:
+            yield from _broken_lines(next_line, reader.line_num, cause)
+
+
+def _first_lines(records: list[list[str]], first_line: int, last_line: int) -> Sequence[int]:
+    """Return the first line of each record, and that of what follows them, in lines up to `last_line`."""
+    num_lines = last_line + 1 - first_line
+    if num_lines == len(records):
+        # Nearly always each record is one line
+        return range(first_line, last_line + 2)
+    numbers = [first_line]
+    for record in records:
+        num_breaks = 0
+        for field in record:
+            num_breaks += len(LINE_BREAK.findall(field))
+        numbers.append(numbers[-1] + 1 + num_breaks)
+    return numbers
+
+
+def _without_marks(block: Block) -> Block:
+    """Return records without blank lines, and without marks of files that were appended to another one."""
+    numbers, records = block
+    if not all(records):
+        numbers = list(compress(numbers, records))
+        records = list(filter(None, records))
+    if BYTE_ORDER_MARK in "".join(map(itemgetter(0), records)):
+        for record in records:
+            if record[0].startswith(BYTE_ORDER_MARK):
+                record[0] = without_mark(record[0])
+    return Block(numbers, records)
+
+
+def _broken_lines(first: int, last: int, cause: str) -> Iterator[Block]:
+    """Yield the lines of a record that cannot be read: each counts as a row."""
+    problem = (
+        f"the record from line {first} to {last} is not valid CSV ({cause}); double the quotes in quoted "
+        "fields, or set --data.quoting never if quotes are part of the text"
+    )
+    for start in range(first, last + 1, BLOCK_ROWS):
+        numbers = range(start, min(start + BLOCK_ROWS, last + 1))
+        yield Block(numbers, [BadRow(number, problem) for number in numbers])
+
+
+def is_enclosed(field: str) -> bool:
+    """Return whether double quotes stand around a field."""
+    return len(field) > 1 and field[0] == field[-1] == '"'
 
 
 def without_mark(field: str) -> str:
     """Return the first field of a record without the byte order mark of a file that was appended to another
     one, and without the quotes that enclose it behind the mark."""
     field = field.removeprefix(BYTE_ORDER_MARK)
-    if len(field) > 1 and field[0] == field[-1] == '"':
+    if is_enclosed(field):
         return field[1:-1].replace('""', '"')
     return field
 
@@ -108,4 +166,7 @@ def fasttext_records(lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
         if line.strip():
             labels = LABEL_WORD.findall(line)
             text = LABEL_WORD.sub(" ", line).strip()
-            yield number, [text, labels[0] if len(labels) == 1 else labels]
+            if len(labels) == 1:
+                yield number, [text, labels[0]]
+            else:
+                yield number, [text, labels]

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, starmap
 from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
@@ -90,11 +90,14 @@ def ranges_of(parts: list[list[Token]], text: int) -> list[tuple[int, int]]:
     """Return the first and the last character (exclusive) of a text, 0 or 1, in each part that has any."""
     ranges = []
     for part in parts:
-        tokens = [token for token in part if token.text == text and token.end > token.start]
-        if tokens:
-            start = min(token.start for token in tokens)
-            end = max(token.end for token in tokens)
-            ranges.append((start, end))
+        starts = []
+        ends = []
+        for token in part:
+            if token.text == text and token.end > token.start:
+                starts.append(token.start)
+                ends.append(token.end)
+        if starts:
+            ranges.append((min(starts), max(ends)))
     return ranges
 
 
@@ -107,7 +110,9 @@ class RowEncoder:
     ) -> None:
         definition_of(tokenizer)
         self.tokenizer = tokenizer
-        self.long = CUT if max_length is None else long
+        self.long = CUT
+        if max_length is not None:
+            self.long = long
         self.max_length = max_length or sys.maxsize
         long_way = self.long.way
         probe = tokenizer.encode(*PROBES[0])
@@ -119,17 +124,22 @@ class RowEncoder:
             before = is_special.index(0)
             after = is_special[::-1].index(0)
         # The special token behind a text also stands between the texts of several columns
-        self.separator = probe.tokens[-1] if is_special[-1:] == [1] else "\n"
+        self.separator = "\n"
+        if is_special[-1:] == [1]:
+            self.separator = probe.tokens[-1]
         self.separated = methodcaller("replace", BETWEEN_TEXTS, self.separator)
         capacity = self.max_length - before - after
-        min_capacity = 1 if long_way == "cut" else HEAD
+        min_capacity = HEAD
+        self.side = "right"
+        if long_way == "cut":
+            min_capacity = 1
+            self.side = side
         if capacity < min_capacity:
             raise InputError(
                 f"data.long {long_way} needs {min_capacity} or more tokens of a text in a row, found "
                 f"{capacity} with data.max_length {max_length}; raise it"
             )
         self.head = before + capacity // HEAD
-        self.side = side if long_way == "cut" else "right"
         self.max_windows = 1
         self.step = capacity  # tokens from the start of a window to that of the next
         if long_way == "windows":
@@ -178,11 +188,14 @@ class RowEncoder:
             else:
                 later_windows = encodings[at].overflowing
                 is_cut[at] = len(later_windows) >= self.max_windows
-                windows[at] += [window.ids for window in later_windows[: self.max_windows - 1]]
+                for window in later_windows[: self.max_windows - 1]:
+                    windows[at].append(window.ids)
         second_starts = None
         if are_pairs:
-            # The types of an encoding are 0, then 1 from the second text on
-            starts = [[*encoding.type_ids, 1].index(1) for encoding in encodings]
+            starts = []
+            for encoding in encodings:
+                # The types are 0, then 1 from the second text on
+                starts.append([*encoding.type_ids, 1].index(1))
             second_starts = np.array(starts, np.int32)
         all_windows = list(chain.from_iterable(windows))
         return EncodedRows(
@@ -205,14 +218,17 @@ class RowEncoder:
             # The length of a pair is 2
             if len(text) > 2 * size:
                 long_texts.append(at)
-                parts[at] = text[:size] if self.side == "right" else text[-size:]
+                if self.side == "right":
+                    parts[at] = text[:size]
+                else:
+                    parts[at] = text[-size:]
         return parts, long_texts
 
     def parts_read(self, texts: tuple[str, ...]) -> tuple[list[list[Token]], bool]:
         """Return the tokens that are read of one text, or of a pair: of each window; of the head and of the
         tail, which make one row; else of one part. And whether tokens of the text are in none of them."""
         whole = self.tokenizer.encode(*map(self.separated, texts))
-        positions = [self._original_positions(text) for text in texts]
+        positions = list(map(self._original_positions, texts))
         parts = []
         for window in [whole, *whole.overflowing][: self.max_windows]:
             tokens = []
@@ -233,7 +249,9 @@ class RowEncoder:
         replaced by a separator, which may be longer."""
         positions = []
         for position, character in enumerate(text):
-            length = len(self.separator) if character == BETWEEN_TEXTS else 1
+            length = 1
+            if character == BETWEEN_TEXTS:
+                length = len(self.separator)
             positions += [position] * length
         return positions
 
@@ -258,13 +276,20 @@ class TokenStore:
         self.long = LongTexts(*meta["long"])
         self.has_windows = self.long.way == "windows"
         self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
-        arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        arrays = {}
+        for path in folder.glob("*.npy"):
+            arrays[path.stem] = np.load(path, mmap_mode="r")
         self.offsets = arrays["offsets"]
         self.cut = arrays["cut"]
         self.second_starts = arrays.get("second_starts")
         self.first_windows = arrays.get("first_windows")
         self.window_ends = arrays.get("window_ends")
         self._read = 0
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of all tokens that are unknown."""
+        return self.unknown_tokens / max(1, len(self.tokens))
 
     def row(self, row: int) -> np.ndarray:
         """Return the token ids of one row, (length,)."""
@@ -302,7 +327,9 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     few chunks, 13 bytes a row, 8 a window. `encoding`: arguments of RowEncoder, the tokenizer as JSON."""
     definition, max_length, side, long = encoding
     tokenizer = Tokenizer.from_str(definition)
-    dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
+    dtype = np.dtype(np.int32)
+    if highest_id(tokenizer) < 1 << 16:
+        dtype = np.dtype(np.uint16)
     encoder = RowEncoder(tokenizer, max_length, side, long)
 
     def encode(rows: range) -> EncodedRows:
@@ -325,7 +352,7 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
         ThreadPoolExecutor(2) as pool,
     ):
         # A chunk is encoded, on all cores, while the one before becomes arrays
-        for encoded in pool.map(encode, [range(*chunk) for chunk in pairwise(bounds)]):
+        for encoded in pool.map(encode, starmap(range, pairwise(bounds))):
             file.write(encoded.tokens.astype(dtype).data)
             if unknown_id is not None:
                 unknown_tokens += int((encoded.tokens == unknown_id).sum())

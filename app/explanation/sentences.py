@@ -1,7 +1,7 @@
 """What is said of an explanation, in sentences of the current language."""
 
 from ..report.untrusted_text import visible_label
-from ..words import _, pgettext
+from ..words import _, joined, pgettext
 from .deletion_test import MIN_UNITS
 from .explanation import Explanation
 
@@ -23,9 +23,9 @@ def heading(explanation: Explanation) -> str:
         role = pgettext("label", "predicted")
     else:
         role = _("explained label; the model predicts {labels}").format(labels=predicted_names(explanation))
-    probability_word = _("probability")
     probability = explanation.probabilities[explanation.label]
-    return f"{label} ({role}), {probability_word} {probability:.4f}"
+    heading = _("{label} ({role}), probability {probability:.4f}")
+    return heading.format(label=label, role=role, probability=probability)
 
 
 def predicted_names(explanation: Explanation) -> str:
@@ -33,7 +33,7 @@ def predicted_names(explanation: Explanation) -> str:
     names = []
     for label in explanation.predicted[:MAX_PREDICTED]:
         names.append(visible_label(explanation.label_names[label]))
-    return ", ".join(names) or _("no label")
+    return joined(names) or _("no label")
 
 
 def verdict(explanation: Explanation) -> str:
@@ -59,7 +59,7 @@ def verdict(explanation: Explanation) -> str:
 
 def note_of_unread(text: str, ranges: list[tuple[int, int]], num_tokens: int) -> str:
     """Return that a model of at most `num_tokens` reads only `ranges` of the characters of a text."""
-    positions = ", ".join(f"{start + 1:,}-{end:,}" for start, end in ranges)
+    positions = joined(f"{start + 1:,}-{end:,}" for start, end in ranges)
     sentence = _(
         "The model reads at most {tokens} tokens: of {characters:,} characters {ranges} are explained, the "
         "others it never saw."

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from ..batching import token_batches
-from ..errors import InputError, needed, say
+from ..errors import InputError, listed, needed, say
 from ..prediction.export_record import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord
 from ..prediction.load_checkpoint import check_folder, load_checkpoint
 from ..prediction.onnx_runtime import cuts_off_sums, padded
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
+from ..prediction.output_files import check_parent
 from ..report.logits_file import LOGITS
-from ..runtime.disk import checksum, sync, write_json
+from ..runtime.disk import checksum, replace_folder, sync, write_json
 from ..tasks.decision_file import DECISION
 from .graph import write_graph
 from .proof import proof_text, prove, reason_to_refuse
@@ -28,6 +29,8 @@ NUM_ROWS = 1000  # that are compared
 CALIBRATION_ROWS = 128
 CALIBRATION_TOKENS = 512  # of a batch
 TOLERANCE = {"fp32": 0.001, "int8": 0.01}  # share of the predictions that may change, by precision
+# The files of an exported model
+WRITTEN = {GRAPH, WEIGHTS, TOKENIZER, RECORD, DECISION, LOGITS, "config.json"}
 LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
 
 
@@ -37,15 +40,20 @@ def export(
     precision: str = "fp32",
     tolerance: float | None = None,
     rows_file: str | None = None,
+    overwrite: bool = False,
 ) -> tuple[str, str | None]:
-    """Export the model in `folder` in fp32 or int8 to the new folder `output`; return how it compares, and
-    why it was not accepted, or None: where more than the share `tolerance` of the predictions changes of
-    which the model was sure, the main metric falls, or in fp32 a logit differs, there is no folder. It is
-    compared on the dev rows of the run, or on those of a file. Raises InputError for an unreadable model or
-    rows, an `output` that exists, missing libraries."""
+    """Export the model in `folder` in fp32 or int8 to the folder `output`, a new one, or with `overwrite` in
+    the place of an earlier export; return how it compares, and why it was not accepted, or None.
+
+    Where more than the share `tolerance` of the predictions changes of which the model was sure, the main
+    metric falls, or in fp32 a logit differs, nothing is written. It is compared on the dev rows of the run,
+    or on those of a file. Raises InputError for an unreadable model or
+    rows, an `output` that may not be written, missing libraries."""
     check_folder(folder)
-    if os.path.lexists(output) or not output.parent.is_dir():
-        raise InputError(f"--output {output}: a new folder is needed, in one that exists; name another")
+    check_output_folder(output, overwrite)
+    if overwrite:
+        # A link stays, and its folder is replaced
+        output = Path(os.path.realpath(output))
     with needed("onnx"):
         import onnx  # noqa: F401 - so that the error comes before the work
     opened = open_model(folder, ComputeOptions("cpu"))
@@ -75,10 +83,35 @@ def export(
             record = replace(record, proof=proof | {"rows_of": source})
             write_json(aside / RECORD, asdict(record))
             sync(aside)
-            aside.rename(output)
+            check_output_folder(output, overwrite)
+            replace_folder(aside, output)
         return proof_text(proof), refused
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_output_folder(output: Path, overwrite: bool) -> None:
+    """Raise InputError unless `output` can be made, or `overwrite` is asked for and it has nothing but the
+    files of an export."""
+    name = f"--output {output}"
+    check_parent(output, name)
+    if not os.path.lexists(output):
+        return
+    if not overwrite:
+        raise InputError(
+            f"{name}: a new folder is needed, and this one exists; choose another name, or replace an "
+            "earlier export with --overwrite"
+        )
+    if not output.is_dir():
+        raise InputError(f"{name}: a folder is needed, found something else; choose another name")
+    names = {path.name for path in output.iterdir()}
+    other_names = sorted(names - WRITTEN)
+    if other_names or (names and RECORD not in names):
+        found = listed(other_names or names)
+        raise InputError(
+            f"{name}: --overwrite replaces the folder of an export with nothing else in it, found {found}; "
+            "choose another name"
+        )
 
 
 def write_model(aside: Path, opened: OpenedModel, precision: str, rows_file: str | None) -> ExportRecord:

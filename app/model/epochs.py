@@ -1,5 +1,5 @@
 """The number of epochs where `train.epochs` is auto: it follows from the rows, their classes and the steps.
-docs/quality.md has the measurements."""
+docs/lab/quality.md has the measurements."""
 
 import logging
 import math
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..config.schema import Config
+from ..errors import counted
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int]
     max_epochs = max(MIN_EPOCHS_OF_MANY_STEPS, MAX_STEPS // steps_per_epoch)
     if epochs.number > max_epochs:
         epochs = Epochs(max_epochs, f"because {MAX_STEPS:,} steps are enough")
-    logger.info(f"train.epochs auto: {epochs.number:,} epochs of {steps_per_epoch:,} steps, {epochs.reason}.")
+    number = counted(epochs.number, "epoch")
+    logger.info(f"train.epochs auto: {number} of {counted(steps_per_epoch, 'step')}, {epochs.reason}.")
     train = replace(train, epochs=epochs.number)
     if train.eval_every is None and epochs.number > MAX_EVALUATIONS:
         train = replace(train, eval_every=steps_per_epoch * math.ceil(epochs.number / MAX_EVALUATIONS))
@@ -63,6 +65,6 @@ def epochs_for_random_head(steps_per_epoch: int, class_sizes: Sequence[int]) -> 
     smallest = min(sizes, default=ROWS_OF_SMALLEST_CLASS)
     max_epochs = min(MAX_EPOCHS_FOR_SMALLEST_CLASS, MAX_STEPS_FOR_SMALLEST_CLASS // steps_per_epoch)
     number = min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), max_epochs)
-    yield Epochs(number, f"because the smallest class has only {smallest:,} training rows")
+    yield Epochs(number, f"because the smallest class has only {counted(smallest, 'training row')}")
     steps = MIN_STEPS + MIN_STEPS_PER_CLASS * len(class_sizes)
     yield Epochs(math.ceil(steps / steps_per_epoch), f"because at least {steps:,} steps are needed")

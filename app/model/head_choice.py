@@ -1,4 +1,4 @@
-"""How the head starts where `model.head` is auto; docs/quality.md has the measurements."""
+"""How the head starts where `model.head` is auto; docs/lab/quality.md has the measurements."""
 
 import logging
 from dataclasses import fields, replace
@@ -7,6 +7,7 @@ from typing import Literal
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from ..config.shipped import FEW_LABELS_CONFIG
 from ..config.yaml_files import read_yaml
+from ..program import file_here
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -
         start = "few labels"
         message = (
             "a linear head is fitted on the encoder as it is; no row is held out as dev, as with --config "
-            f"configs/{FEW_LABELS_CONFIG.name}"
+            f"{file_here('configs/few_labels.yaml')}"
         )
     else:
         start = "linear"

@@ -1,5 +1,5 @@
 """Learning rates and warm-up where the settings do not say: they follow from the width of the model and the
-data. docs/quality.md has the measurements."""
+data. docs/lab/quality.md has the measurements."""
 
 import logging
 import math
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..config.schema import Config, ModelConfig
+from ..errors import counted
 from .checkpoint import checkpoint_config
 from .transformers_errors import cannot_load, explained, quiet_transformers
 
@@ -113,9 +114,9 @@ def log_choice(filled: dict[str, float], model: ModelConfig, has_pairs: bool, st
     if has_pairs:
         texts = "pairs of texts"
     logger.info(
-        "Settings chosen for you: %s (for %s, %s, %s steps in an epoch)",
+        "Settings chosen for you: %s (for %s, %s, %s in an epoch)",
         settings,
         name,
         texts,
-        f"{steps_per_epoch:,}",
+        counted(steps_per_epoch, "step"),
     )

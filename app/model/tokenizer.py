@@ -14,7 +14,8 @@ from ..config.schema import ModelConfig
 from ..data.dataset import Dataset
 from ..data.tokens import PROBES, REMEDY, definition_of, tokenizer_errors
 from ..errors import InputError, excerpt, listed
-from ..words import _
+from .checkpoint import checkpoint_config
+from .checkpoint_folder import read_config
 from .vocabulary import read_vocabulary, training_vocabulary
 
 PREFIX = "prefix"  # the name that the tokens of a prefix have in tokenizer.json
@@ -58,10 +59,14 @@ def load_checkpoint_tokenizer(name: str):
     from transformers import AutoTokenizer, BertTokenizer
 
     folder = Path(name)
-    rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
-    with tokenizer_errors(rule.format(name=name)):
+    rule = f"model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded"
+    with tokenizer_errors(rule):
+        config = None
+        if read_config(folder) is not None:
+            # transformers would not read the file itself
+            config = checkpoint_config(folder)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(name, config=config, trust_remote_code=False)
             if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
                 # transformers makes an empty one where its class finds no file
                 raise ValueError("there is no file with its vocabulary, such as tokenizer.json or vocab.txt")

@@ -8,12 +8,11 @@ from transformers.utils import logging as transformers_logging
 
 from ..config.shipped import E5_SMALL
 from ..errors import InputError
-from ..words import _
 
 REMEDY = (
     "a whole checkpoint of torch is needed: config.json with its model_type, weights that fit it, and a "
-    "tokenizer. Leave out sizes in model.config (configs/small_bert.yaml sets some), merge LoRA weights with "
-    "peft (merge_and_unload), convert those of TensorFlow with transformers 4"
+    "tokenizer. Leave out sizes in model.config, such as hidden_size; merge LoRA weights with peft "
+    "(merge_and_unload); convert those of TensorFlow with transformers 4"
 )
 
 
@@ -50,7 +49,7 @@ def message_of(error: Exception) -> object:
 
 
 def cannot_load(name: str) -> str:
-    return _(
-        "model.name must be {default}, random, a hub name or a folder with a checkpoint; '{name}' could not "
-        "be loaded"
-    ).format(default=E5_SMALL, name=name)
+    return (
+        f"model.name must be {E5_SMALL}, random, a hub name or a folder with a checkpoint; '{name}' could "
+        "not be loaded"
+    )

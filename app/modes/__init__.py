@@ -3,6 +3,7 @@
 import importlib
 
 from ..errors import InputError
+from ..program import training_program
 from ..runtime.processes import launched_size
 
 MODES = {
@@ -18,7 +19,9 @@ MODES = {
 
 
 def load_mode(name: str) -> type:
-    """Return the class of a mode, a `Mode`."""
+    """Return the class of a mode, a `Mode`; raises InputError where there is no such mode."""
+    if name not in MODES:
+        raise InputError(f"there is no mode {name} (known: {', '.join(sorted(MODES))})")
     module_name, class_name = MODES[name].split(":")
     module = importlib.import_module(module_name, __package__)
     return getattr(module, class_name)
@@ -32,7 +35,7 @@ def check_world_size(name: str, world_size: int) -> None:
         from .launch import launch_command
 
         launcher = load_mode(name).launcher
-        command = " ".join(launch_command(launcher, [f"run_{name}.py"], started))
+        command = " ".join(launch_command(launcher, training_program(name), started))
         raise InputError(
             f"{started} processes were asked for, but mode {name} has {world_size}, each training alone; "
             f"start it with {command}, or unset {variable}"

@@ -32,8 +32,8 @@ class Accelerate(DDP):
             variable = f"ACCELERATE_USE_{name}"
             if os.environ.get(variable, "").lower() == "true":
                 raise InputError(
-                    f"run_accelerate.py trains as DDP, found {variable}=true; launch it with "
-                    "--multi_gpu, or use run_fsdp.py or run_deepspeed.py"
+                    f"mode accelerate trains as DDP, found {variable}=true; launch it with --multi_gpu, "
+                    "or choose mode fsdp or deepspeed"
                 )
         precision = self.config.train.precision
         try:

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from ..config.schema import Config
-from ..errors import InputError, install_command
+from ..errors import InputError
+from ..program import install_command
 from ..runtime.disk import read_json
 from .mode import ProcessGroupMode, Tensors, Wrapped, check_names, trained_parameters
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..program import file_here
 from ..runtime.processes import end_with_launcher
 from .group import Group
 from .mode import Mode, Tensors, Wrapped, trained_parameters
@@ -51,7 +52,7 @@ class Horovod(Mode):
     launcher = "horovodrun"
     group_class = HorovodGroup
     package = "horovod.torch.mpi_ops"  # compiled for one version of torch
-    install = "bash scripts/install_horovod.sh"
+    install = f"bash {file_here('scripts/install_horovod.sh')}"
 
     def wrap(self, model: nn.Module) -> Wrapped:
         hvd = self.group.hvd

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from ..data.cells import valid_text
-from ..errors import InputError, needed
+from ..errors import InputError, counted, needed
 from .added_columns import AddedColumns, rows_with_predictions
 from .predictor import Prediction
 from .sources import Source
@@ -27,8 +27,10 @@ MAX_COLUMNS = 16_384
 NUM_DIGITS = 15
 EXACT = 10**NUM_DIGITS
 TOO_LARGE = f"an Excel sheet has {MAX_ROWS:,} rows and {MAX_COLUMNS:,} columns, there are more; write CSV"
-# The first type that a value is of decides how it is shown; a datetime is a date too
-DATE_FORMATS = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:mm:ss"}
+FIRST_YEAR = 1900  # of a date
+DATE_PATTERN = "yyyy-mm-dd"
+TIME_PATTERN = "hh:mm:ss"
+MILLISECONDS_PATTERN = ".000"
 CUT = -2  # what xlsxwriter returns for a text that is longer than a cell
 
 
@@ -44,38 +46,86 @@ def write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: I
     with needed("excel"):
         from xlsxwriter import Workbook
     content = io.BytesIO()
-    num_cut = 0
     names = [*source.names, *added.names]
     rows = chain([names], rows_with_predictions(source, added, predictions))
     with TemporaryDirectory() as folder:
         book = Workbook(content, {"constant_memory": True, "tmpdir": folder})
-        sheet = book.add_worksheet("predictions")
-        formats = {}
-        for date_type, pattern in DATE_FORMATS.items():
-            formats[date_type] = book.add_format({"num_format": pattern})
+        writer = _CellWriter(book)
         for row_number, row in enumerate(rows):
             if row_number == MAX_ROWS or len(row) > MAX_COLUMNS:
                 raise InputError(TOO_LARGE)
             for column_number, value in enumerate(row):
-                if _write_cell(sheet, row_number, column_number, value, formats) == CUT:
-                    num_cut += 1
+                writer.write(row_number, column_number, value)
         book.close()
     file.buffer.write(content.getvalue())
-    if num_cut:
-        logger.warning("%d texts are longer than an Excel cell, and were cut at %d", num_cut, MAX_CELL)
+    if writer.num_cut:
+        texts = counted(writer.num_cut, "longer text")
+        logger.warning("An Excel cell holds %d characters; cut: %s", MAX_CELL, texts)
+    if writer.num_shortened:
+        times = counted(writer.num_shortened, "time")
+        logger.warning("Excel keeps milliseconds; with more digits, which .csv keeps: %s", times)
 
 
-def _write_cell(sheet: Any, row: int, column: int, value: Any, formats: dict[type, Any]) -> int:
-    """Write one value and return what xlsxwriter returns."""
-    if value is None:
-        return 0
-    if isinstance(value, str):
-        return sheet.write_string(row, column, valid_text(value))
-    if isinstance(value, (date, time)) and getattr(value, "tzinfo", None) is None:
-        date_type = next(date_type for date_type in formats if isinstance(value, date_type))
-        return sheet.write_datetime(row, column, value, formats[date_type])
-    if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < EXACT:
-        return sheet.write(row, column, value)
-    if isinstance(value, Decimal) and value.is_finite() and len(value.as_tuple().digits) <= NUM_DIGITS:
-        return sheet.write_number(row, column, float(value))
-    return sheet.write_string(row, column, valid_text(value))
+class _CellWriter:
+    """Writes the cells of a new sheet. `num_cut` counts texts that were too long, and `num_shortened` times
+    that lost the digits after the millisecond."""
+
+    def __init__(self, book: Any) -> None:
+        self.num_cut = 0
+        self.num_shortened = 0
+        self._sheet = book.add_worksheet("predictions")
+        # A sheet has one format for each way to show dates and times
+        self._formats: dict[str, Any] = {}
+        for pattern in (DATE_PATTERN, TIME_PATTERN, f"{DATE_PATTERN} {TIME_PATTERN}"):
+            for whole_pattern in (pattern, pattern + MILLISECONDS_PATTERN):
+                self._formats[whole_pattern] = book.add_format({"num_format": whole_pattern})
+
+    def write(self, row: int, column: int, value: Any) -> None:
+        """Write one value in its type, or as text where Excel cannot keep it. No cell is written for no value
+        and for NaN, the one value that differs from itself."""
+        if value is None or value != value:  # noqa: PLR0124
+            return
+        if isinstance(value, (date, time)) and _is_excel_time(value):
+            self._write_time(row, column, value)
+        elif isinstance(value, (int, float, Decimal)) and _is_excel_number(value):
+            number = value
+            if isinstance(value, Decimal):
+                number = float(value)
+            self._sheet.write(row, column, number)
+        elif self._sheet.write_string(row, column, valid_text(value)) == CUT:
+            self.num_cut += 1
+
+    def _write_time(self, row: int, column: int, value: date | time) -> None:
+        pattern = TIME_PATTERN
+        if isinstance(value, date):
+            pattern = DATE_PATTERN
+        if isinstance(value, datetime):
+            pattern = f"{DATE_PATTERN} {TIME_PATTERN}"
+        if isinstance(value, (datetime, time)):
+            milliseconds = value.microsecond // 1000
+            # Times of pandas have nanoseconds
+            if value.microsecond % 1000 or getattr(value, "nanosecond", 0):
+                self.num_shortened += 1
+                value = value.replace(microsecond=milliseconds * 1000)
+            if milliseconds:
+                pattern += MILLISECONDS_PATTERN
+        self._sheet.write_datetime(row, column, value, self._formats[pattern])
+
+
+def _is_excel_time(value: date | time) -> bool:
+    """Return whether Excel has this date or time. It has no time zones."""
+    if getattr(value, "tzinfo", None) is not None:
+        return False
+    return isinstance(value, time) or value.year >= FIRST_YEAR
+
+
+def _is_excel_number(value: float | Decimal) -> bool:
+    """Return whether Excel keeps a number: integers and decimals with all digits, fractions as rounded."""
+    if isinstance(value, int):
+        return abs(value) < EXACT
+    if not math.isfinite(value):
+        return False
+    if isinstance(value, float) and abs(value) < EXACT:
+        return True
+    digits = Decimal(str(value)).normalize().as_tuple().digits
+    return len(digits) <= NUM_DIGITS

@@ -13,18 +13,24 @@ from ..data.rows import Row
 from ..errors import InputError
 from ..report.bootstrap import all_metrics
 from ..report.confidence import calibration_effect
-from ..report.page import PageRows, render_page
+from ..report.page import PageRows, render_page, row_place
 from ..report.predictions_file import PREDICTED, PredictionsFile
 from ..report.row_groups import cost_of_length, readings_of
 from ..report.text_report import report_text
-from ..runtime.disk import whole_files, write_json, write_text
+from ..runtime.disk import CSV_ENCODING, whole_files, write_json, write_text
 from ..tasks.columns import example_columns, prediction_columns
 from ..tasks.task import Task
+from ..words import N_, _, rows_in_words
 from .open_model import OpenedModel
-from .output_files import written
+from .output_files import check_not_read, written
 from .predictor import CHUNK_ROWS, Prediction
 from .sources import Source
+from .trained_model import holds_model
 
+PREDICTIONS = "predictions.csv"
+PAGE = "report.html"
+TEXT = "report.txt"
+FIGURES = "report.json"
 UNFINISHED = ".unfinished"
 INPUT = "input_"  # before the name of a column of the input that predictions.csv has too
 
@@ -46,9 +52,8 @@ class ReportPredictions:
         other_names = free_names(self.other_columns, taken, INPUT)
         self.predictions_file = PredictionsFile(file, task, row_names, added_names, other_names)
 
-    def write(self, rows: Sequence[Row], predictions: Sequence[Prediction]) -> None:
-        label_texts = [row.label for row in rows]
-        labels = self.task.form.encode_labels(label_texts, self.task.label_names)
+    def write(self, rows: Sequence[Row], labels: np.ndarray, predictions: Sequence[Prediction]) -> None:
+        """Write rows with their `labels`, (num_rows, ...) as their form has them, and predictions."""
         for row, label, prediction in zip(rows, labels, predictions, strict=True):
             row_values = [row.line, row.text]
             if self.source.has_pairs:
@@ -72,13 +77,18 @@ class ReportedRows:
         # Integers are ids of labels only where data.labels of the run named them: the order of labels that
         # came from a train file means nothing to the file that is read here
         self.accept_ids = opened.trained.set_labels is not None
-        self.labels: list[str] = []
         self.places: list[str] = []
         self.texts: list[str] = []
+        self._labels: list[np.ndarray] = []
         self._logits: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
         self._readings: list[np.ndarray] = []
         self._known_labels: set[str] = set()
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of all rows, (num_rows, ...) as their form has them."""
+        return np.concatenate(self._labels)
 
     @property
     def logits(self) -> np.ndarray:
@@ -95,15 +105,22 @@ class ReportedRows:
         """How each row was read, (num_rows,), as `readings_of` says."""
         return np.concatenate(self._readings)
 
-    def classify(self, rows: list[Row], on_batch: Callable[[int], None]) -> list[Prediction]:
-        """Return the predictions of some rows, and keep what the report needs of them. Raises InputError for
-        a label that the model does not have."""
+    def add(self, rows: list[Row]) -> np.ndarray:
+        """Keep the places and texts of some rows, and return their labels, (num_rows, ...). Raises InputError
+        for a label that the model does not have."""
+        label_texts = []
         for row in rows:
-            place = f"{self.source.name}, {self.source.unit} {row.line}"
-            self._check_label(row.label, place)
-            self.labels.append(row.label)
-            self.places.append(place)
+            self._check_label(row.label, f"{self.source.name}, {self.source.unit} {row.line}")
+            label_texts.append(row.label)
+            self.places.append(row_place(self.source.name, self.source.unit, row.line))
             self.texts.append(" ⟷ ".join(row.texts))
+        task = self.predictor.task
+        labels = task.form.encode_labels(label_texts, task.label_names)
+        self._labels.append(labels)
+        return labels
+
+    def classify(self, rows: list[Row], on_batch: Callable[[int], None]) -> list[Prediction]:
+        """Return the predictions of some rows, and keep what the report needs of them."""
         tokens = self.predictor.tokenize(rows)
         logits = self.predictor.logits(tokens, on_batch)
         self._logits.append(logits)
@@ -121,14 +138,24 @@ class ReportedRows:
         self._known_labels.add(label)
 
 
-def check_report_folder(path: str) -> Path:
-    """Return the folder of a report; raises InputError where it has files, TrainingError if it cannot be."""
+def check_report_folder(path: str, overwrite: bool = False, source: str | None = None) -> Path:
+    """Return the folder of a report. Raises InputError where it has files, but with `overwrite` only for the
+    folder of a model and for a file that is read, `source`; TrainingError if it cannot be."""
     folder = Path(path)
     with written(f"--report {path}"):
         folder.mkdir(parents=True, exist_ok=True)
     # A report that was killed leaves its unfinished files
-    if not {entry.name for entry in folder.iterdir()} <= {UNFINISHED}:
-        raise InputError(f"--report {path}: an empty or a new folder is needed; choose another name")
+    names = {entry.name for entry in folder.iterdir()} - {UNFINISHED}
+    if names and not overwrite:
+        raise InputError(
+            f"--report {path}: an empty or a new folder is needed, and this one has files; choose another "
+            "name, or replace the report in it with --overwrite"
+        )
+    if holds_model(folder):
+        raise InputError(f"--report {path}: the report of a run is not replaced; choose another name")
+    for name in (PREDICTIONS, PAGE, TEXT, FIGURES):
+        if name in names:
+            check_not_read(folder / name, f"--report {path}: {name}", source)
     return folder
 
 
@@ -141,11 +168,12 @@ def report_on(
     where the files cannot be written."""
     reported = ReportedRows(opened, source)
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as unfinished:
-        with (unfinished / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
+        with (unfinished / PREDICTIONS).open("w", encoding=CSV_ENCODING, newline="") as file:
             predictions_file = ReportPredictions(file, source, opened.predictor.task, opened.threshold)
             remaining = iter(rows)
             while chunk := list(islice(remaining, CHUNK_ROWS)):
-                predictions_file.write(chunk, reported.classify(chunk, on_batch))
+                labels = reported.add(chunk)
+                predictions_file.write(chunk, labels, reported.classify(chunk, on_batch))
         return _write_report(opened, reported, unfinished)
 
 
@@ -154,13 +182,14 @@ def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> 
     predictor = opened.predictor
     task = predictor.task
     source_name = reported.source.name
-    labels = task.form.encode_labels(reported.labels, task.label_names)
+    labels = reported.labels
     logits = reported.logits
     readings = reported.readings
-    title = f"Report on {source_name}: {len(labels):,} rows, model {opened.folder}"
+    title = _("Report on {source}: {rows}, model {folder}")
+    title = title.format(source=source_name, rows=rows_in_words(len(labels)), folder=opened.folder)
     scores = task.score(labels, logits)
     metrics = all_metrics(task, scores)
-    effect = calibration_effect(task, labels, logits, "these rows")
+    effect = calibration_effect(task, labels, logits, N_("these rows"))
     if effect:
         metrics["calibration"] = task.state() | effect
     long_texts = cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length)
@@ -177,7 +206,7 @@ def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> 
     )
     page = render_page(task, scores, metrics, page_rows, page_title=title, calibrated=calibrated)
     text = report_text(task, metrics, {}, title)
-    write_text(folder / "report.html", page)
-    write_text(folder / "report.txt", text + "\n")
-    write_json(folder / "report.json", {"input": source_name, "model": str(opened.folder)} | metrics)
+    write_text(folder / PAGE, page)
+    write_text(folder / TEXT, text + "\n")
+    write_json(folder / FIGURES, {"input": source_name, "model": str(opened.folder)} | metrics)
     return text

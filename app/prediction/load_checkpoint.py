@@ -11,6 +11,7 @@ from ..checkpoints.run_files import MODEL
 from ..data.tokens import highest_id, tokenizer_errors
 from ..errors import InputError, excerpt, listed, nearest
 from ..model.checkpoint import checkpoint_config, load_weights
+from ..model.checkpoint_folder import check_checkpoint_folder
 from ..model.classifier import max_positions
 from ..model.tokenizer import check_tokenizer
 from ..model.transformers_errors import quiet_transformers
@@ -20,21 +21,12 @@ from ..runtime.processes import MODEL_LOCK
 from ..tasks import task_of_model
 from ..tasks.decision_file import read_decision_file
 from ..tasks.task import Task
-from ..words import _
 
 INDEX = f"{MODEL}.index.json"
 # Patterns of file names: a checkpoint has one of each
 NEEDED = {
     "config.json": ["config.json"],
     "weights": [MODEL, INDEX],
-    "tokenizer": [
-        "tokenizer.json",
-        "vocab.txt",
-        "vocab.json",
-        "tokenizer.model",
-        "spiece.model",
-        "*.bpe.model",
-    ],
 }
 NO_LIMIT = 1 << 31  # tokens; a tokenizer without a limit has 10**30
 
@@ -93,14 +85,12 @@ def _check_loaded_keys(folder: Path, info: dict) -> None:
 def check_folder(folder: Path) -> None:
     """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer, and an index
     of weights names nothing else: transformers would open whatever it names, pickles too."""
-    rule = _(
-        "{folder}: a checkpoint must be a folder with config.json, model.safetensors and a tokenizer; "
-        "{problem}"
-    )
+    rule = f"{folder}: a checkpoint must be a folder with config.json, model.safetensors and a tokenizer"
     if not folder.is_dir():
-        problem = _("found a file") if folder.exists() else _("there is no such folder")
+        problem = "found a file" if folder.exists() else "there is no such folder"
         problem += nearest(str(folder), _folders_beside(folder))
-        raise InputError(rule.format(folder=folder, problem=problem))
+        raise InputError(f"{rule}; {problem}")
+    check_checkpoint_folder(folder)
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     for needed_part, patterns in NEEDED.items():
         if not any(fnmatch(name, pattern) for name in names for pattern in patterns):
@@ -110,7 +100,7 @@ def check_folder(folder: Path) -> None:
                 f"found no {needed_part}, only: {found_names}; save it there with save_pretrained of a "
                 "recent transformers"
             )
-            raise InputError(rule.format(folder=folder, problem=problem))
+            raise InputError(f"{rule}; {problem}")
     if MODEL not in names:
         _check_index(folder / INDEX)
 

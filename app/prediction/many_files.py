@@ -22,12 +22,13 @@ import joblib
 import numpy as np
 import pyarrow as pa
 from filelock import FileLock, Timeout
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from ..config.schema import DataConfig
 from ..data.bad_row import BadRow
 from ..data.cache import content_key
 from ..data.cells import as_text, valid_text
+from ..data.column_files import python_values
 from ..data.files import files_of
 from ..data.read import FORMATS, ReadOptions
 from ..data.rows import Row, RowBatch
@@ -39,7 +40,7 @@ from .export_record import is_exported
 from .open_model import ComputeOptions, open_model
 from .predictor import CHUNK_ROWS
 from .sources import Source, open_file
-from .trained_model import model_files, read_trained_model
+from .trained_model import choose_run, model_files, read_trained_model
 
 # The column that tells the rows of all files apart: the number of the file, then that of its line in it
 ROW_ID, LINE_BITS = "row_id", 40
@@ -135,6 +136,20 @@ def text_columns(columns: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     return pa.record_batch(arrays, names=names)
 
 
+def csv_column(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return a column with the values that `predict` writes into CSV. Arrow would write durations, times with
+    zones and NaN in another way, and lists, objects and bytes not at all."""
+    column_type = column.type
+    if pa.types.is_floating(column_type):
+        return compute.if_else(compute.is_nan(column), None, column)
+    has_zone = pa.types.is_timestamp(column_type) and column_type.tz is not None
+    is_bytes = pa.types.is_binary(column_type) or pa.types.is_large_binary(column_type)
+    is_bytes = is_bytes or pa.types.is_fixed_size_binary(column_type)
+    if has_zone or is_bytes or pa.types.is_nested(column_type) or pa.types.is_duration(column_type):
+        return pa.array(map(as_text, python_values(column)), pa.string())
+    return column
+
+
 class BatchClassifier:
     """An actor: it opens the model once, and adds predictions to one table of rows after the other."""
 
@@ -156,17 +171,15 @@ class BatchClassifier:
         place = "" if self.job.on_bad_row == "keep" else None
         added = AddedColumns(self.predictor.task, table.column_names, self.job.threshold, place)
         columns = [*table.columns, *added.arrays(self.predictor.predict(rows))]
-        for number, column in enumerate(columns):
-            # A file of CSV has lists as JSON
-            if self.job.output_format == "csv" and pa.types.is_nested(column.type):
-                columns[number] = pa.array(map(as_text, column.to_pylist()), pa.string())
+        if self.job.output_format == "csv":
+            columns = list(map(csv_column, columns))
         return pa.table(columns, [*table.column_names, *added.names])
 
 
 def predict_files(
     input: str | Path,
     output: str | Path,
-    checkpoint: str | Path,
+    checkpoint: str | Path | None = None,
     *,
     output_format: str = "parquet",
     actors: int | None = None,
@@ -180,10 +193,11 @@ def predict_files(
     """Classify a file, a folder or a pattern of files into Parquet or csv files of a new folder, by Ray Data,
     and return the number of rows. The same call continues one that was stopped.
 
-    `checkpoint` is the folder of the model, and `actors` how many processes have it (None: one for each GPU,
-    else for each machine). The others are options of predict, `reading` those of how the files are read:
-    `text_column`, `format` ... Raises InputError for wrong files, folders and values, TypeError for an
-    unknown option, TrainingError for a full disk or where Ray cannot go on.
+    `checkpoint` is the folder of the model (None: the run that finished last), and `actors` how many
+    processes have it (None: one for each GPU, else for each machine). The others are options of predict,
+    `reading` those of how the files are read: `text_column`, `format` ... Raises InputError for wrong files,
+    folders and values, TypeError for an unknown option, TrainingError for a full disk or where Ray cannot go
+    on.
     """
     if output_format not in ("parquet", "csv") or on_bad_row not in ON_BAD_ROW:
         rule = f"output_format must be parquet or csv, and on_bad_row one of {listed(ON_BAD_ROW)}"
@@ -194,7 +208,7 @@ def predict_files(
     names = [str(Path(name).absolute()) for name in files_of(str(input), DataConfig.cache_dir)]
     output = Path(output).absolute()
     job = Job(
-        folder=Path(checkpoint),
+        folder=choose_run() if checkpoint is None else Path(checkpoint),
         names=names,
         output=output,
         output_format=output_format,

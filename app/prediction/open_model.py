@@ -71,7 +71,7 @@ def _exported_predictor(trained: TrainedModel, options: ComputeOptions) -> Predi
     if options.device not in ("auto", "cpu") or options.precision != "fp32":
         raise InputError(
             f"{folder}: an exported model computes on the CPU, in the precision of its export, found "
-            f"--device {options.device} --precision {options.precision}; leave them out"
+            f"device {options.device} and precision {options.precision}; leave them out"
         )
     from tokenizers import Tokenizer
 

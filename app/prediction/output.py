@@ -1,4 +1,4 @@
-"""Predictions -> a new file in the format of its ending, standard output, or lines for people."""
+"""Predictions -> a file in the format of its ending, standard output, or lines for people."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ def write_predictions(
     opened: OpenedModel,
     predictions: Iterable[Prediction],
     on_bad_row: str = "skip",
+    overwrite: bool = False,
 ) -> None:
-    """Write the rows of a source with the predictions of a model as they come, to a new file or to standard
-    output (`path` None), in the `format` of one of `WRITERS`. With `keep`, a column says why rows have no
-    label, if one is invalid or may be. Raises InputError and TrainingError as `open_output` does. Texts are
-    written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
+    """Write the rows of a source with the predictions of a model as they come, to a file (a new one unless
+    `overwrite`) or to standard output (`path` None), in the `format` of one of `WRITERS`. With `keep`, a
+    column says why rows have no label, if one is invalid or may be. Raises InputError and TrainingError as
+    `open_output` does. Texts are written as they were read, even those that a spreadsheet would run as
+    formulas: see docs/data.md."""
     scan = source.scan
     if format == "xlsx" and scan is not None:
         check_num_rows(scan.num_rows if on_bad_row == "keep" else scan.num_good)
     place = None
     if on_bad_row == "keep" and (scan is None or scan.num_bad > 0):
         place = source.unit
-    with open_output(path, format) as file:
+    with open_output(path, format, overwrite) as file:
         added = AddedColumns(opened.predictor.task, source.names, opened.threshold, place)
         WRITERS[format](file, source, added, predictions)

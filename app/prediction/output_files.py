@@ -1,4 +1,5 @@
-"""The files that a command writes: new ones, complete or not at all; or standard output."""
+"""The files that a command writes: new ones, or with --overwrite in the place of others, complete or not at
+all; or standard output."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import TextIO
 from zipfile import is_zipfile
 
 from ..errors import InputError, TrainingError, shorten
-from ..runtime.disk import is_full, system_errors
+from ..runtime.disk import CSV_ENCODING, is_full, system_errors
 
 logger = logging.getLogger(__name__)
 # This handler of errors writes U+FFFD for bytes that could not be decoded, and for halves of characters
@@ -24,17 +25,50 @@ codecs.register_error(REPLACED, lambda error: ("\ufffd".encode() * (error.end - 
 CLOSED_FORMATS = ("parquet", "xlsx")
 
 
-def check_output(path: str | Path, option: str = "--output") -> None:
-    """Raise InputError if no new file can be made at `path`: no command replaces one."""
-    if os.path.lexists(path) or not os.path.isdir(Path(path).parent):
-        name = shorten(str(path), 200)
-        raise InputError(f"{option} {name}: a new file in a folder is needed; choose another name")
+def check_output(
+    path: str | Path, option: str = "--output", overwrite: bool = False, source: str | None = None
+) -> None:
+    """Raise InputError unless a file can be made at `path`: only with `overwrite` is one replaced, and never
+    the file that is read, `source`."""
+    name = f"{option} {shorten(str(path), 200)}"
+    check_parent(path, name)
+    if os.path.isdir(path):
+        raise InputError(f"{name}: a file is needed, and this is a folder; choose another name")
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise InputError(f"{name}: the file exists; choose another name, or replace it with --overwrite")
+    if not os.path.isfile(path):
+        raise InputError(f"{name}: this is no file with content, so it is not replaced; choose another name")
+    check_not_read(path, name, source)
+
+
+def check_parent(path: str | Path, name: str) -> None:
+    """Raise InputError where the folder is not there in which `path` is to be made."""
+    parent = Path(path).parent
+    if not os.path.isdir(parent):
+        folder = shorten(str(parent), 200)
+        raise InputError(f"{name}: there is no folder {folder}; make it, or choose another name")
+
+
+def check_not_read(path: str | Path, name: str, source: str | None) -> None:
+    """Raise InputError where a file that would be replaced is the one that is read."""
+    if source is not None and os.path.exists(source) and os.path.samefile(path, source):
+        raise InputError(f"{name}: this file is read, so it is not replaced; choose another name")
+
+
+def final_path(path: str | Path, overwrite: bool) -> Path:
+    """Return where a complete file is moved to: a link stays, and its file is replaced."""
+    if overwrite:
+        return Path(os.path.realpath(path))
+    return Path(path)
 
 
 @contextmanager
-def open_output(path: str | Path | None, format: str) -> Iterator[TextIO]:
+def open_output(path: str | Path | None, format: str, overwrite: bool = False) -> Iterator[TextIO]:
     """Yield the file to write to: standard output, or one beside `path`, which is renamed to it once
-    complete, unless there is such a file by then.
+    complete, unless there is such a file by then that may not be replaced (`overwrite`). A file of CSV begins
+    with the mark that Excel needs.
 
     Until then it is called `path`.XXXXXXXX.part, unlike any other file. An interrupted run leaves its rows
     there and says where, if the `format` can be read without its end. Raises TrainingError for a file that
@@ -44,16 +78,18 @@ def open_output(path: str | Path | None, format: str) -> Iterator[TextIO]:
         with standard_output() as file:
             yield file
         return
-    part = unfinished(path)
+    target = final_path(path, overwrite)
+    part = unfinished(target)
     try:
         with written(f"--output {path}"):
-            file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
+            encoding = CSV_ENCODING if format == "csv" else "utf-8"
+            file = part.open("x", encoding=encoding, errors=REPLACED, newline="")
             with file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-        check_output(path)
-        part.replace(path)
+        check_output(path, overwrite=overwrite)
+        part.replace(target)
     except BaseException:
         _keep_or_remove(part, format)
         raise
@@ -110,17 +146,18 @@ def can_be_opened(part: Path, format: str) -> bool:
     return True
 
 
-def write_page(path: Path, page: str, option: str) -> None:
-    """Write a page to a new file, whole or not at all. Raises InputError where there is such a file by then,
-    and TrainingError where it cannot be written; messages call it by its `option`."""
-    part = unfinished(path)
+def write_page(path: Path, page: str, option: str, overwrite: bool = False) -> None:
+    """Write a page to a file, whole or not at all. Raises InputError where there is such a file by then that
+    may not be replaced, and TrainingError where it cannot be written; messages call it by its `option`."""
+    target = final_path(path, overwrite)
+    part = unfinished(target)
     try:
         with written(f"{option} {path}"), part.open("x", encoding="utf-8") as file:
             file.write(page)
             file.flush()
             os.fsync(file.fileno())
-        check_output(path, option)
-        part.replace(path)
+        check_output(path, option, overwrite)
+        part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 

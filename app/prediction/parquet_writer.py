@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from ..data.bad_row import changed_error
 from ..data.read import FORMATS
 from ..errors import InputError
 from .added_columns import AddedColumns
@@ -37,16 +38,16 @@ def write_parquet(
             f"{path}: its columns cannot be written as Parquet: {error}; write .jsonl"
         ) from error
     with writer:
-        for columns, predicted in _predicted_batches(path, chain([first_batch], batches), predictions):
+        for columns, predicted in _predicted_batches(source, chain([first_batch], batches), predictions):
             arrays = [*columns, *added.arrays(predicted)]
             writer.write_table(pa.table(arrays, schema=schema))
 
 
 def _predicted_batches(
-    path: Path, batches: Iterable[pa.RecordBatch], predictions: Iterable[Prediction]
+    source: Source, batches: Iterable[pa.RecordBatch], predictions: Iterable[Prediction]
 ) -> Iterator[tuple[list[pa.Array], list[Prediction]]]:
     """Yield the columns of the rows of each batch that have predictions, and these predictions, which are in
-    the order of the file."""
+    the order of the file. Raises InputError where the file has changed since it was opened."""
     import pyarrow as pa
 
     remaining = iter(predictions)
@@ -62,5 +63,6 @@ def _predicted_batches(
             predicted.append(prediction)
             prediction = next(remaining, None)
         yield batch.take(pa.array(indices, pa.int64())).columns, predicted
+    source.check_unchanged()
     if prediction is not None:
-        raise InputError(f"{path}: a data file must not change while it is read; start again")
+        raise changed_error(source.name)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config.schema import DataConfig
 from ..data.bad_row import BadRow, bad_row_message, changed_error
+from ..data.cache import file_state
 from ..data.cells import EmptyText, clean_text
 from ..data.columns import ColumnError
 from ..data.encodings import Stream
@@ -17,14 +18,16 @@ from ..data.files import files_of
 from ..data.read import DELIMITED, SUFFIXES, ReadOptions, recognised
 from ..data.row_reader import RowReader, open_rows
 from ..data.rows import Row
-from ..errors import InputError, listed, reading
-from ..words import _
+from ..errors import InputError, counted, reading
 from . import OF_LABELS
+from .other_columns import other_columns_error
 from .trained_model import TrainedModel
 
 COLUMN_SETTINGS = ("text_column", "text_pair_column", *OF_LABELS)
 MAX_SHOWN = 10  # invalid rows in a summary
-TEXT_NAMES = ["line", "text"]  # the columns of texts that are in no table
+# The columns of texts that are in no table, and of a pair of texts
+TEXT_NAMES = ["line", "text"]
+TEXT_PAIR_NAMES = [*TEXT_NAMES, "text_pair"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class ReadRows:
         return Scan(self.num_good, self.num_bad, self._first_bad, list(self._names))
 
     def __iter__(self) -> Iterator[Row | BadRow]:
+        # A change since an earlier reading is found before the first row is classified
+        self._source.check_unchanged()
         for row in self._rows:
             if self._has_keys:
                 self._names.update(dict.fromkeys(row.record))
@@ -85,7 +90,8 @@ class ReadRows:
             raise self._source.bad_row_error(row)
 
     def _check_same(self) -> None:
-        """Raise InputError where an earlier reading gave another number of rows."""
+        """Raise InputError where the file has changed, or an earlier reading gave another number of rows."""
+        self._source.check_unchanged()
         scan = self._source.scan
         if scan is not None and scan.num_rows != self.num_good + self.num_bad:
             raise changed_error(self._source.name)
@@ -93,17 +99,20 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows to classify: those of a file or stream, which `reader` reads, or the `texts` of the command line.
+    """Rows to classify: those of a file or stream, which `reader` reads, or the `texts` of the command line;
+    each is a text, or a pair of texts.
 
-    `unit` is what the number of a row counts. `scan` is what a first reading of all rows has shown, None
-    where there was none.
+    `unit` is what the number of a row counts. `state` is the `file_state` of the file when it was opened,
+    None for streams and texts. `scan` is what a first reading of all rows has shown, None where there was
+    none.
     """
 
     name: str
     unit: str
     reader: RowReader | None = None
-    texts: tuple[str, ...] = ()
+    texts: tuple[str | tuple[str, str], ...] = ()
     remove_spaces: bool = False
+    state: list[int] | None = None
     scan: Scan | None = None
 
     @property
@@ -117,7 +126,9 @@ class Source:
 
     @property
     def has_pairs(self) -> bool:
-        return self.reader is not None and bool(self.reader.columns.pair)
+        if self.reader is None:
+            return any(isinstance(text, tuple) for text in self.texts)
+        return bool(self.reader.columns.pair)
 
     @property
     def names(self) -> list[str]:
@@ -125,7 +136,9 @@ class Source:
         text. Objects have the keys of all rows after a scan, before it those of the first rows."""
         if self.scan is not None:
             return self.scan.names
-        if self.reader is None or self.reader.names is None:
+        if self.reader is None:
+            return TEXT_PAIR_NAMES if self.has_pairs else TEXT_NAMES
+        if self.reader.names is None:
             return TEXT_NAMES
         return self.reader.names
 
@@ -146,8 +159,12 @@ class Source:
 
     def _rows_of_texts(self) -> Iterator[Row | BadRow]:
         for row in text_rows(self.texts, self.remove_spaces):
-            text = row.text if isinstance(row, Row) else None
-            yield row._replace(record={"line": row.line, "text": text})
+            record = {"line": row.line, "text": None}
+            if isinstance(row, Row):
+                record["text"] = row.text
+                if row.pair is not None:
+                    record["text_pair"] = row.pair
+            yield row._replace(record=record)
 
     def scanned(self, on_bad_row: str) -> Source:
         """Return the source with the scan of a first reading, which finds an invalid last row before the
@@ -161,13 +178,18 @@ class Source:
             raise InputError(f"there are no valid rows; {self.summary(scan)}")
         return replace(self, scan=scan)
 
+    def check_unchanged(self) -> None:
+        """Raise InputError where the file is not as it was when it was opened: it is read more than once."""
+        if self.state is not None and file_state(Path(self.name)) != self.state:
+            raise changed_error(self.name)
+
     def problem_of(self, row: BadRow) -> str:
         """Return what is wrong with a row, with its place."""
         return bad_row_message(self.name, self.unit, row.line, row.problem)
 
     def bad_row_error(self, row: BadRow) -> InputError:
         """Return the error of an invalid row, with the setting that keeps such rows."""
-        return InputError(_("{problem} (or --on_bad_row keep)").format(problem=self.problem_of(row)))
+        return InputError(f"{self.problem_of(row)} (or --on_bad_row keep)")
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values of a row by name, None for those that it lacks; an object has its own keys."""
@@ -175,9 +197,9 @@ class Source:
 
     def summary(self, scan: Scan, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
-        first_line = f"{self.name}: {scan.num_good:,} rows"
+        first_line = f"{self.name}: {counted(scan.num_good, 'row')}"
         if self.reader is not None:
-            first_line += f" ({self.reader.columns.described})"
+            first_line += f" ({self.reader.columns.facts.in_english()})"
         if scan.num_bad:
             first_line += f", {scan.num_bad:,} {bad}"
         lines = [first_line]
@@ -186,8 +208,8 @@ class Source:
         return "\n".join(lines)
 
 
-def source_of_texts(texts: Iterable[str], remove_spaces: bool) -> Source:
-    """Return texts of the command line as a source."""
+def source_of_texts(texts: Iterable[str | tuple[str, str]], remove_spaces: bool) -> Source:
+    """Return texts of the command line, or pairs of them, as a source."""
     return Source("command line", "text", texts=tuple(texts), remove_spaces=remove_spaces)
 
 
@@ -220,6 +242,8 @@ def options_of_run(
             asked_settings[name] = value
     # The format and the limit of the training are those of the train file only
     options = replace(trained.reading, format=DataConfig.format, limit=None)
+    if options.sheet is not None and "sheet" not in asked_settings:
+        options = replace(options, sheet_if_there=True)
     if options.header is False:
         # Another file may have a header. Columns that are asked for now are those of the file itself.
         is_asked = any(asked_settings.get(name) is not None for name in COLUMN_SETTINGS)
@@ -251,6 +275,9 @@ def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_l
     read or has no such columns, and where columns or labels of plain text or a stream are asked for.
     """
     file = _opened(path)
+    state = None
+    if isinstance(file, Path) and file.is_file():
+        state = file_state(file)
     options = options_of_run(file, trained, asked, need_label)
     if need_label and (isinstance(file, Stream) or options.format == "text"):
         input_found = "plain text; set --format tsv"
@@ -267,27 +294,21 @@ def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_l
     try:
         reader = open_rows(file, options, need_label)
     except ColumnError as error:
-        raise InputError(f"{error}{_columns_of_training(trained, asked)}") from error
-    return Source(str(file), reader.unit, reader)
+        if not error.problem or _asks_for_columns(asked):
+            raise
+        raise other_columns_error(error, trained) from error
+    return Source(str(file), reader.unit, reader, state=state)
 
 
-def _columns_of_training(trained: TrainedModel, asked: Mapping[str, Any]) -> str:
-    """Return which columns the model was trained on, and how those of this file are named, where they were
-    not found in it."""
-    columns = [trained.reading.text_column, trained.reading.text_pair_column]
-    names = [repr(column) for column in columns if column is not None]
-    if not names or any(asked.get(name) is not None for name in COLUMN_SETTINGS):
-        return ""
-    options = "--text_column"
-    if trained.has_pairs:
-        options = "--text_column and --text_pair_column"
-    message = _("; the model was trained on {columns}: name the columns of this file with {options}")
-    return message.format(columns=listed(names), options=options)
+def _asks_for_columns(asked: Mapping[str, Any]) -> bool:
+    return any(asked.get(name) is not None for name in COLUMN_SETTINGS)
 
 
 def _opened(path: str) -> Path | Stream:
     """Return the file of a path, or the stream that it stands for."""
     if path == "-":
+        if sys.stdin is None:
+            raise InputError("standard input is closed; open it, or name a file with --input")
         return Stream("<stdin>", sys.stdin.buffer)
     names = files_of(path, DataConfig.cache_dir)
     if len(names) > 1:

@@ -64,7 +64,7 @@ def _answer_line(prediction: Prediction, added: AddedColumns) -> str:
         words.append(f"{columns['probability']:.4f}")
     if "decision" in columns:
         words.append(columns["decision"])
-    return f"{' '.join(words)}  {prediction.row.text}"
+    return f"{' '.join(words)}  {' ⟷ '.join(prediction.row.texts)}"
 
 
 def _labels_line(prediction: Prediction, added: AddedColumns) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..checkpoints.run_files import CHECKPOINTS, CONFIG, MODEL, holds_run
-from ..checkpoints.run_history import finished_at
+from ..checkpoints.run_files import CHECKPOINTS, CONFIG, HISTORY, MODEL, holds_run
+from ..checkpoints.run_history import TRAIN_COLUMNS, finished_at, read_starts
 from ..config.command_line import load_data_settings
+from ..config.earlier_values import with_present_names
 from ..config.schema import HINTS, LongTextMode
 from ..config.yaml_files import read_yaml
 from ..data.read import ReadOptions
@@ -22,7 +23,6 @@ from ..tasks import TASK_CLASSES
 from ..tasks.decision_file import DECISION
 from ..tasks.task import Task
 from ..tasks.thresholds import RARE_F1
-from ..words import _
 from .export_record import RECORD, is_exported, read_record
 
 if TYPE_CHECKING:
@@ -50,6 +50,23 @@ MAX_LENGTH = (1 << 31) - 1  # tokens
 
 
 @dataclass(frozen=True)
+class TextColumns:
+    """The names of the columns that a model reads: the text (several columns are read as one), and the second
+    text of a pair. No text column: the names are not known."""
+
+    texts: tuple[str, ...] = ()
+    pair: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All names, those of the text first."""
+        names = list(self.texts)
+        if self.pair is not None:
+            names.append(self.pair)
+        return names
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """How the model in a folder was trained, as far as the folder says.
 
@@ -58,6 +75,8 @@ class TrainedModel:
     cut at `max_length` tokens (None: not known), unless `long_texts` says otherwise. `train_files` are the
     train files as the user named them. `set_labels` are the names of the labels in the order of their ids
     where the user set them; None: they were found in the train file. `best_metric` chose the weights.
+    `train_columns` are the columns of text, text_pair and label in the train file, where they are known: a
+    file that is read now may have others.
     """
 
     folder: Path
@@ -68,6 +87,7 @@ class TrainedModel:
     train_files: tuple[str, ...] = ()
     set_labels: tuple[str, ...] | None = None
     best_metric: str | None = None
+    train_columns: Mapping[str, list[int | str]] = field(default_factory=dict)
 
     @property
     def task(self) -> str:
@@ -82,12 +102,17 @@ class TrainedModel:
         return self.reading.text_pair_column is not None
 
     @property
-    def text_columns(self) -> list[str] | None:
-        """The columns whose texts it reads as one, where it was trained on several."""
-        columns = self.reading.text_column
-        if not isinstance(columns, list):
-            return None
-        return [str(column) for column in columns]
+    def columns(self) -> TextColumns:
+        """The columns that it reads, as far as they are known."""
+        texts = self.reading.text_column
+        if texts is None:
+            return TextColumns()
+        if not isinstance(texts, list):
+            texts = [texts]
+        pair = self.reading.text_pair_column
+        if pair is not None:
+            pair = str(pair)
+        return TextColumns(tuple(map(str, texts)), pair)
 
     @property
     def train_suffix(self) -> str:
@@ -119,6 +144,8 @@ class TrainedModel:
             settings["train"] = Path(self.train_files[0]).name
         if self.set_labels is not None:
             settings["labels"] = list(self.set_labels)
+        if self.train_columns:
+            settings[TRAIN_COLUMNS] = dict(self.train_columns)
         return settings
 
 
@@ -132,12 +159,27 @@ def read_trained_model(folder: Path) -> TrainedModel:
         return TrainedModel(folder)
     groups = read_yaml(path)
     if isinstance(groups, dict) and isinstance(groups.get("data"), dict):
-        return trained_with(folder, groups["data"], groups.get("train"), source=path)
+        trained = trained_with(folder, groups["data"], groups.get("train"), source=path)
+        return replace(trained, train_columns=_recorded_columns(folder))
     # Other programs have a file of this name too
     if holds_run(folder):
         rule = "the settings of a run must have the group data"
         raise InputError(f"{path}: {rule}, found {excerpt(groups)}; copy the file again")
     return TrainedModel(folder)
+
+
+def _recorded_columns(folder: Path) -> dict[str, list[int | str]]:
+    """Return the columns of the train file that the history of a run has, none of an earlier version."""
+    starts = read_starts(folder)
+    if not starts:
+        return {}
+    return _checked_columns(starts[0].get(TRAIN_COLUMNS), folder / HISTORY)
+
+
+def _checked_columns(columns: Any, source: Path) -> dict[str, list[int | str]]:
+    if columns is None:
+        return {}
+    return checked_value(columns, dict[str, list[int | str]], source, TRAIN_COLUMNS, "copy the folder again")
 
 
 def trained_with(
@@ -146,6 +188,7 @@ def trained_with(
     """Return the description of the model in `folder` by the groups `data` and `train` of its settings, which
     `source` has; settings that are not there have their defaults. Raises InputError for wrong values."""
     source = source or folder
+    data = _with_present_names(data)
     max_length = data.get("max_length")
     is_length = type(max_length) is int and MIN_LENGTH <= max_length <= MAX_LENGTH
     if max_length is not None and not is_length:
@@ -172,7 +215,14 @@ def trained_with(
         train_files=tuple(train_files),
         set_labels=None if set_labels is None else tuple(set_labels),
         best_metric=best_metric,
+        train_columns=_checked_columns(data.get(TRAIN_COLUMNS), source),
     )
+
+
+def _with_present_names(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the group data with the values that they have today."""
+    settings = with_present_names({f"data.{name}": value for name, value in data.items()})
+    return {name.removeprefix("data."): value for name, value in settings.items()}
 
 
 def _long_texts(data: Mapping[str, Any], source: Path) -> LongTexts:
@@ -194,6 +244,12 @@ def model_files(folder: Path) -> list[Path]:
     return sorted(paths)
 
 
+def holds_model(folder: Path) -> bool:
+    """Return whether a folder has a model, of this program or another one, or a run that has none yet."""
+    names = ("config.json", MODEL)
+    return any(os.path.isfile(folder / name) for name in names) or holds_run(folder) or is_exported(folder)
+
+
 def choose_run(folder: Path = CHECKPOINTS) -> Path:
     """Return the classifier in `folder` that finished last, also if it is being trained for longer. A run of
     masked language modelling is no classifier. Raises InputError where there is no run."""
@@ -208,10 +264,10 @@ def choose_run(folder: Path = CHECKPOINTS) -> Path:
     for run in sorted(times, key=times.get, reverse=True):
         if TASK_CLASSES[read_trained_model(run).task].has_labels:
             return run
-    message = _(
-        "there is no finished run in {folder}/; train one with {command}, or name a folder with --checkpoint"
+    raise InputError(
+        f"there is no finished run in {folder}/; train one with {training_command()}, or name a folder with "
+        "--checkpoint"
     )
-    raise InputError(message.format(folder=folder, command=training_command()))
 
 
 def dataset_of_run(folder: Path, need: str, remedy: str) -> Dataset:
@@ -235,9 +291,8 @@ def warn_without_decision(trained: TrainedModel, task: Task) -> None:
     if not holds_run(folder) or (folder / DECISION).exists():
         return
     if task.form.has_several or trained.best_metric == RARE_F1:
-        message = _(
-            "warning: {folder}: {file} is not there, which says from which probability on a label is given; "
-            "0.5 is taken for all labels. It was removed, or the run was stopped while it saved this model: "
-            "then finish it with --resume auto"
+        say(
+            f"warning: {folder}: {DECISION} is not there, which says from which probability on a label is "
+            "given; 0.5 is taken for all labels. It was removed, or the run was stopped while it saved this "
+            "model: then finish it with --resume auto"
         )
-        say(message.format(folder=folder, file=DECISION))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..tasks.task import Task
 from ..text_table import short_label
-from ..words import _
+from ..words import _, joined, rows_in_words
 from .commands import cross_validation_command, suggest_command
 from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
@@ -24,6 +24,9 @@ MAX_NAMED = 3  # classes with few rows
 # share of the loss on dev. Where it is lower, there is little more to learn.
 MIN_FALL = 0.02
 MIN_TRAINING_LOSS = 0.5
+
+# Learning rates that train some encoder; others learn nothing, or forget what was pretrained
+USUAL_RATES = (1e-6, 1e-2)
 
 # Labels are doubted where the model is sure of rows and has many errors among these. All are shares of rows
 # but for the number that there must be.
@@ -46,16 +49,32 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
+class Advice:
+    """What to do next: a sentence in the current language, and the command or the settings for it. The
+    command can be copied."""
+
+    sentence: str
+    command: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.sentence} {self.command}"
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What advice follows from: `metrics` are those of the report, with the `step` of the checkpoint.
 
     `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
-    where it is the same loss. `class_rows` says how many training rows each label has. `longer` and `instead`
+    where it is the same loss. `train_losses` are these means in any case, and `learning_rate` is the highest
+    of the run. `class_rows` says how many training rows each label has. `longer` and `instead`
     are settings: to train for twice as long, and to try where a linear model is as good.
     """
 
     metrics: Mapping
     history: Sequence[Mapping]
+    train_losses: Sequence[float]
+    learning_rate: float
     held_out: HeldOut | None
     class_rows: Mapping[str, int]
     dev_rows: int
@@ -63,110 +82,131 @@ class Evidence:
     instead: str
 
 
-def what_next(task: Task, evidence: Evidence, folder: Path) -> dict[str, str]:
-    """Return what to do next, the most important first, each with a sentence in the current language.
-
-    `folder` is that of the run. A sentence ends with its command, without a full stop, so that it can be
-    copied.
-    """
-    sentences = {
-        "no_better": advice_on_baselines(task, evidence),
-        "still_falls": advice_on_loss(evidence),
-    }
+def what_next(task: Task, evidence: Evidence, folder: Path) -> dict[str, Advice]:
+    """Return what to do next, the most important first; `folder` is that of the run."""
+    advice = {"learned_nothing": advice_on_learning_rate(task, evidence)}
+    if not advice["learned_nothing"]:
+        advice["no_better"] = advice_on_baselines(task, evidence)
+        advice["still_falls"] = advice_on_loss(evidence)
     # A model that is not good yet says little about labels
-    is_good_so_far = not any(sentences.values())
-    sentences["few_test_rows"] = advice_on_test_rows(task, evidence, folder)
+    is_good_so_far = not any(advice.values())
+    advice["few_test_rows"] = advice_on_test_rows(task, evidence, folder)
     if is_good_so_far:
-        sentences["wrong_labels"] = advice_on_labels(evidence, folder)
-    sentences["few_rows"] = advice_on_classes(evidence, folder)
-    return {key: sentence for key, sentence in sentences.items() if sentence}
+        advice["wrong_labels"] = advice_on_labels(evidence, folder)
+    advice["few_rows"] = advice_on_classes(evidence, folder)
+    return {key: given for key, given in advice.items() if given}
 
 
-def render_advice(advice: Mapping[str, str]) -> str:
+def render_advice(advice: Mapping[str, Advice]) -> str:
     lines = [_("What next?")]
-    for sentence in advice.values():
-        lines.append(f"  - {sentence}")
+    for item in advice.values():
+        lines.append(f"  - {item.text}")
     return "\n".join(lines)
 
 
-def advice_on_baselines(task: Task, evidence: Evidence) -> str:
-    """Return advice where a simple baseline is as good; an empty string otherwise, like the next ones."""
+def advice_on_learning_rate(task: Task, evidence: Evidence) -> Advice | None:
+    """Return advice where the model has learned nothing, because of its learning rate as far as can be told;
+    None otherwise, like the next ones. The loss of a model that is good may stay as it is."""
+    rate = evidence.learning_rate
+    lowest_rate, highest_rate = USUAL_RATES
+    is_usual_rate = lowest_rate <= rate <= highest_rate
+    key = task.main_metric
+    baseline = best_baseline(evidence.metrics, key)
+    is_poor = baseline is not None and not is_better(evidence.metrics[key], baseline[1][key], key)
+    if is_usual_rate and not is_poor:
+        return None
+    losses = evidence.train_losses
+    if len(losses) > 1 and not losses[-1] < losses[0] * (1 - MIN_FALL):
+        sentence = _(
+            "The loss of training did not fall: {first:.4f} until the first evaluation, {last:.4f} before "
+            "the last. The learning rate was {rate:g}. Try another one:"
+        ).format(first=losses[0], last=losses[-1], rate=rate)
+        return Advice(sentence, other_rate(rate))
+    if is_usual_rate or not is_poor:
+        return None
+    sentence = _(
+        "The model is no better than a simple baseline, and its learning rate was {rate:g}. Try another one:"
+    ).format(rate=rate)
+    return Advice(sentence, other_rate(rate))
+
+
+def other_rate(rate: float) -> str:
+    """Return the setting of a learning rate that probably learns, where this one did not."""
+    lowest_rate, highest_rate = USUAL_RATES
+    if rate > highest_rate:
+        return "--train.learning_rate 3e-5"
+    if rate < lowest_rate:
+        return "--train.learning_rate 1e-4"
+    return f"--train.learning_rate {3 * rate:.0e}"
+
+
+def advice_on_baselines(task: Task, evidence: Evidence) -> Advice | None:
+    """Return advice where a simple baseline is as good."""
     key = task.main_metric
     metrics = evidence.metrics
     baseline = best_baseline(metrics, key)
     if baseline is None or metrics["rows"] < ENOUGH_ROWS:
-        return ""
+        return None
     name, baseline_metrics = baseline
     if is_better(metrics[key], baseline_metrics[key], key):
-        return ""
-    return _(
+        return None
+    sentence = _(
         "The model is no better than a simple baseline: {metric} {ours:.4f}, {baseline} {theirs:.4f}. "
-        "Train it in another way: {setting}"
+        "Train it in another way:"
     ).format(
         metric=BY_KEY[key].name,
         ours=metrics[key],
         baseline=_(name),
         theirs=baseline_metrics[key],
-        setting=evidence.instead,
     )
+    return Advice(sentence, evidence.instead)
 
 
-def advice_on_loss(evidence: Evidence) -> str:
+def advice_on_loss(evidence: Evidence) -> Advice | None:
     """Return advice where the loss on dev still fell, and the model has not learned its training rows yet."""
     history = evidence.history
     if len(history) < 2 or evidence.dev_rows < ENOUGH_ROWS:
-        return ""
+        return None
     is_last_best = history[-1]["step"] == evidence.metrics.get("step")
     train_loss = history[-1].get("train_loss")
     if not is_last_best or train_loss is None:
-        return ""
+        return None
     before = history[-2]["loss"]
     last = history[-1]["loss"]
     # At the end of a run the loss nearly always falls, as the learning rate does
     still_falls = last < before * (1 - MIN_FALL)
     if not still_falls or train_loss <= last * MIN_TRAINING_LOSS:
-        return ""
-    return _(
+        return None
+    sentence = _(
         "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
-        "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train "
-        "longer: {setting}"
-    ).format(
-        fall=1 - last / before,
-        before=before,
-        last=last,
-        train=train_loss,
-        setting=evidence.longer,
-    )
+        "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train longer:"
+    ).format(fall=1 - last / before, before=before, last=last, train=train_loss)
+    return Advice(sentence, evidence.longer)
 
 
-def advice_on_test_rows(task: Task, evidence: Evidence, folder: Path) -> str:
+def advice_on_test_rows(task: Task, evidence: Evidence, folder: Path) -> Advice | None:
     """Return advice where the report is about few rows."""
     metrics = evidence.metrics
     num_rows = metrics["rows"]
     if not task.has_labels or num_rows >= ENOUGH_ROWS:
-        return ""
+        return None
     key = task.main_metric
     low, high = metrics["intervals"][key]
     if low == high == 1:
         # Where all rows are right, all rows that are drawn again are right too
         low, _highest = proportion_interval(num_rows, num_rows)
-    return _(
-        "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
-        "{high:.2f}. A cross-validation with the same settings tests every row: {command}"
-    ).format(
-        rows=num_rows,
-        metric=BY_KEY[key].name,
-        low=low,
-        high=high,
-        command=cross_validation_command(folder),
-    )
+    sentence = _(
+        "The report is about {rows} only, so {metric} may be anything from {low:.2f} to "
+        "{high:.2f}. A cross-validation with the same settings tests every row:"
+    ).format(rows=rows_in_words(num_rows), metric=BY_KEY[key].name, low=low, high=high)
+    return Advice(sentence, cross_validation_command(folder))
 
 
-def advice_on_labels(evidence: Evidence, folder: Path) -> str:
+def advice_on_labels(evidence: Evidence, folder: Path) -> Advice | None:
     """Return advice where labels may be wrong: of the surest rows nearly as many differ from their labels as
     of the rows that come next."""
     if evidence.held_out is None:
-        return ""
+        return None
     confidence = evidence.held_out.confidence
     is_wrong = ~evidence.held_out.correct
     num_surest = int(len(confidence) * SUREST)
@@ -174,36 +214,38 @@ def advice_on_labels(evidence: Evidence, folder: Path) -> str:
     surest = surest_first[:num_surest]
     next_surest = surest_first[num_surest : 2 * num_surest]
     if num_surest < MIN_SUREST_ROWS or is_wrong.mean() > MAX_ERRORS:
-        return ""
+        return None
     num_wrong = int(is_wrong[surest].sum())
     limit = max(MIN_SUREST_ERRORS, MIN_ERROR_RATIO * is_wrong[next_surest].mean())
     least_errors, _highest = proportion_interval(num_wrong, num_surest, "greater")
     if confidence[surest].mean() < MIN_CONFIDENCE or least_errors <= limit:
-        return ""
-    return _(
+        return None
+    sentence = _(
         "Of the {rows} rows of which the model is surest, {differ} have another label than it says, "
         "hardly fewer than of the next {rows}: the labels may be wrong. A cross-validation with the "
-        "same settings lists them, to be looked at: {command}"
-    ).format(rows=num_surest, differ=num_wrong, command=cross_validation_command(folder))
+        "same settings lists them, to be looked at:"
+    ).format(rows=num_surest, differ=num_wrong)
+    return Advice(sentence, cross_validation_command(folder))
 
 
-def advice_on_classes(evidence: Evidence, folder: Path) -> str:
+def advice_on_classes(evidence: Evidence, folder: Path) -> Advice | None:
     """Return advice where classes have few training rows."""
     small_classes = []
     for name, num_rows in evidence.class_rows.items():
         if num_rows < FEW_TRAINING_ROWS:
             small_classes.append((num_rows, name))
     if not small_classes:
-        return ""
+        return None
     small_classes.sort()
-    smallest = [f"{short_label(name)} ({num_rows})" for num_rows, name in small_classes[:MAX_NAMED]]
-    return _(
+    smallest = []
+    for num_rows, name in small_classes[:MAX_NAMED]:
+        smallest.append(_("{name} ({rows})").format(name=short_label(name), rows=num_rows))
+    sentence = _(
         "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
-        "more texts. Of a file without labels, here new.csv, this chooses the rows that are worth it: "
-        "{command}"
+        "more texts. Of a file without labels, here new.csv, this chooses the rows that are worth it:"
     ).format(
         limit=FEW_TRAINING_ROWS,
         classes=len(small_classes),
-        shown=", ".join(smallest),
-        command=suggest_command(folder),
+        shown=joined(smallest),
     )
+    return Advice(sentence, suggest_command(folder))

@@ -15,6 +15,9 @@ NUM_TICKS = 5
 MARGIN = 0.06  # of the range of values, at both ends of an axis
 CONSTANT_MARGIN = 0.1  # of a value, where all are equal
 FEW_POINTS = 15  # evaluations on dev up to which each is a point
+# The loss on dev, and the mean loss of training since the evaluation before, in the lines of metrics.jsonl
+DEV_LOSS = "loss"
+TRAIN_LOSS = "train_loss"
 
 Ends = tuple[float, float]  # of an axis
 Place = tuple[float, float]
@@ -31,11 +34,13 @@ class Chart:
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """A metric of the evaluations on dev; `best` is the place of the best checkpoint."""
+    """A metric of the evaluations on dev; `best` is the place of the best checkpoint. `train_points` are the
+    loss of training on the same axes, where it is the same loss."""
 
     chart: Chart
     best: Place | None
     has_dots: bool
+    train_points: Sequence[Place] = ()
 
 
 def chart_of(xs: Sequence[float], ys: Sequence[float], x_ends: Ends, y_ends: Ends) -> Chart:
@@ -83,18 +88,43 @@ def ends_around(values: Sequence[float] | np.ndarray) -> Ends:
 
 
 def training_curves(
-    history: Sequence[Mapping], names: Sequence[str], best_step: int | None
+    history: Sequence[Mapping], names: Sequence[str], best_step: int | None, is_same_loss: bool = False
 ) -> dict[str, TrainingCurve]:
-    """Return a chart for each metric of the evaluations on dev; none for a single evaluation."""
+    """Return a chart for each metric of the evaluations on dev; none for a single evaluation.
+
+    The loss of training is in the chart of the loss on dev where it is the same loss; otherwise it has a
+    separate chart, TRAIN_LOSS, because its numbers cannot be compared with those on dev.
+    """
     evaluations = [line for line in history if line.get("split") == "dev"]
     if len(evaluations) < 2:
         return {}
     steps = [line["step"] for line in evaluations]
+    step_ends = (min(steps), max(steps))
+    has_dots = len(steps) <= FEW_POINTS
+    train_evaluations = [line for line in evaluations if TRAIN_LOSS in line]
+    train_steps = [line["step"] for line in train_evaluations]
+    train_losses = [line[TRAIN_LOSS] for line in train_evaluations]
     curves = {}
     for name in names:
         values = [line[name] for line in evaluations]
-        chart = chart_of(steps, values, (min(steps), max(steps)), ends_around(values))
+        has_train_loss = name == DEV_LOSS and is_same_loss
+        shown_values = values
+        if has_train_loss:
+            shown_values = [*values, *train_losses]
+        ends = ends_around(shown_values)
+        chart = chart_of(steps, values, step_ends, ends)
+        train_points: list[Place] = []
+        if has_train_loss:
+            train_points = chart_of(train_steps, train_losses, step_ends, ends).points
         # A run that was resumed may have evaluated a step twice; the last time counts
         place_of_step = dict(zip(steps, chart.points, strict=True))
-        curves[name] = TrainingCurve(chart, place_of_step.get(best_step), len(steps) <= FEW_POINTS)
+        curves[name] = TrainingCurve(
+            chart=chart,
+            best=place_of_step.get(best_step),
+            has_dots=has_dots,
+            train_points=train_points,
+        )
+    if train_losses and not is_same_loss:
+        chart = chart_of(train_steps, train_losses, step_ends, ends_around(train_losses))
+        curves[TRAIN_LOSS] = TrainingCurve(chart, best=None, has_dots=has_dots)
     return curves

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..text_table import short_label
-from ..words import _
+from ..words import joined, ngettext
 from .drawn_rows import Matches
 
 MAX_TABLE_CLASSES = 50  # a report shows a table of so many classes whole, and of more classes the worst
@@ -47,7 +47,10 @@ def missing_classes_sentence(classes: Mapping) -> str:
     names = list(map(short_label, missing[:MAX_LISTED]))
     if len(missing) > MAX_LISTED:
         names.append("…")
-    return _(
+    return ngettext(
+        "No row has this label, {number:,} of {all:,}: {names}. Its precision, recall and F1 are 0, and "
+        "count in the macro averages.",
         "No row has one of these {number:,} of {all:,} labels: {names}. Their precision, recall and F1 are "
-        "0, and count in the macro averages."
-    ).format(number=len(missing), all=len(classes), names=", ".join(names))
+        "0, and count in the macro averages.",
+        len(missing),
+    ).format(number=len(missing), all=len(classes), names=joined(names))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,12 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..config.schema import DataConfig
-from ..config.shipped import MODULE, PROGRAM, ROOT
 from ..data.files import files_of
 from ..data.read import ReadOptions
 from ..errors import InputError
+from ..program import IN_A_CLONE, PROGRAM, ROOT, file_here, is_in_root
 
-IN_A_CLONE = MODULE == "app"
 PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")  # these characters, also Chinese ones, mean nothing to a shell
 EXAMPLE_TEXT = "今天真开心"
 
@@ -46,14 +44,14 @@ def verb_command(verb: str, *words: str) -> str:
     program = f"{PROGRAM} {verb}"
     if IN_A_CLONE and verb == "predict":
         program = script_command("predict.py")
-    elif IN_A_CLONE and not _is_in_root():
+    elif IN_A_CLONE and not is_in_root():
         program = f"PYTHONPATH={quoted(ROOT)} {program}"
     return " ".join([program, *words])
 
 
 def training_command(*words: str) -> str:
     """Return the command that trains in one process, with further words, which are quoted already."""
-    program = f"{PROGRAM}.run single"
+    program = f"{PROGRAM} train"
     if IN_A_CLONE:
         program = script_command("run_single.py")
     return " ".join([program, *words])
@@ -61,19 +59,13 @@ def training_command(*words: str) -> str:
 
 def script_command(name: str) -> str:
     """Return how a script of the repository is started from the current folder."""
-    if _is_in_root():
-        return f"python {quoted(name)}"
-    return f"python {quoted(ROOT / name)}"
-
-
-def _is_in_root() -> bool:
-    return os.path.samefile(".", ROOT)
+    return f"python {quoted(file_here(name))}"
 
 
 def predict_command(folder: Path, reading: DataConfig | ReadOptions, train_file: str) -> str:
     """Return a command that classifies with the model in `folder`: a text, or where a row of its training has
     more than one text, the rows of `train_file`. `reading` has the columns of the training."""
-    words = ["--checkpoint", path_word(folder)]
+    words = [path_word(folder)]
     is_one_text = reading.text_pair_column is None and not isinstance(reading.text_column, list)
     if is_one_text:
         words.append(EXAMPLE_TEXT)
@@ -103,4 +95,4 @@ def cross_validation_command(folder: Path) -> str:
 
 def suggest_command(folder: Path) -> str:
     """Return the command that chooses rows of new.csv by the run in `folder`."""
-    return verb_command("suggest", "new.csv", "next.csv", "--checkpoint", path_word(folder))
+    return verb_command("suggest", path_word(folder), "new.csv", "next.csv")

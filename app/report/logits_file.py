@@ -13,7 +13,7 @@ import numpy as np
 
 from ..data.dataset import Split
 from ..errors import InputError
-from ..runtime.disk import whole_file
+from ..runtime.disk import CSV_ENCODING, whole_file
 from ..tasks import open_task
 from ..tasks.columns import probability_columns
 from ..tasks.decision_file import read_decision_file
@@ -134,7 +134,7 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
     probabilities = task.probabilities(logits, calibrated=False)
     added_names = list(probability_columns(task, probabilities[0]))
     with whole_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        text = io.TextIOWrapper(file, encoding=CSV_ENCODING, newline="")
         predictions = PredictionsFile(text, task, columns, added_names)
         rows = zip(all_values, split.labels, answers, probabilities, strict=True)
         for row_values, label, answer, row_probabilities in rows:

@@ -13,7 +13,9 @@ from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..tasks.scores import Scores
 from ..tasks.task import Task
-from .charts import Chart, chart_of, ends_around, training_curves
+from ..words import _
+from .advice import Advice
+from .charts import TRAIN_LOSS, Chart, chart_of, ends_around, training_curves
 from .class_tables import missing_classes_sentence, worst_classes
 from .confidence import NUM_BINS, confidence_bins, risk_curve
 from .metrics import best_baseline, metrics_of
@@ -46,11 +48,13 @@ class PageRows:
 @dataclass(frozen=True)
 class RunDetails:
     """What the page of a run says beside the figures: `history`, the evaluations of metrics.jsonl, `data`,
-    the statistics of the splits, `advice`, and `facts`, settings and numbers by their names."""
+    the statistics of the splits, `advice`, and `facts`, settings and numbers by their names.
+    `is_same_loss`: the loss of training is that of dev, so that they can be compared."""
 
     history: Sequence[Mapping] = ()
+    is_same_loss: bool = False
     data: Mapping = field(default_factory=dict)
-    advice: Mapping[str, str] = field(default_factory=dict)
+    advice: Mapping[str, Advice] = field(default_factory=dict)
     facts: Mapping = field(default_factory=dict)
 
 
@@ -67,13 +71,25 @@ def rows_of_split(split: Split, train: Split, store: TokenStore) -> PageRows:
         return " ⟷ ".join(table.row(rows[position]).texts)
 
     def where(position: int) -> str:
-        return table.location(rows[position]).removeprefix(current_folder)
+        place = table.place(rows[position])
+        return row_place(place.file.removeprefix(current_folder), place.unit, place.number)
 
     seen = None
     if split.name != train.name:
         seen = seen_in_train(split, train)
     lengths = store.offsets[rows + 1] - store.offsets[rows]
     return PageRows(text=text, where=where, lengths=lengths, readings=row_readings(store, rows), seen=seen)
+
+
+def row_place(file: str, unit: str, number: int) -> str:
+    """Return the place of a row in its file in the current language; `unit` is what the number counts."""
+    places = {
+        "line": _("{file}, line {number}"),
+        "row": _("{file}, row {number}"),
+        "element": _("{file}, element {number}"),
+        "text": _("{file}, text {number}"),
+    }
+    return places[unit].format(file=file, number=number)
 
 
 def render_page(
@@ -94,6 +110,8 @@ def render_page(
     max_classes = MAX_CLASSES[task.answer_column]
     classes = metrics.get("classes", {})
     parents = metrics.get("parents", {})
+    names = {metric.key: metric.title for metric in metrics_of(task)}
+    names[TRAIN_LOSS] = _("Training loss")
     template = template_environment().get_template("report.html.jinja")
     return template.render(
         task=task,
@@ -106,14 +124,14 @@ def render_page(
         advice=details.advice,
         facts=details.facts,
         answer_column=task.answer_column,
-        metric_names={metric.key: metric.title for metric in metrics_of(task)},
+        metric_names=names,
         main_metric=main_metric,
         best_baseline=best_baseline(metrics, main_metric),
         right=int(scores.correct.sum()),
         classes=worst_classes(classes, max_classes, max_classes),
         parents=worst_classes(parents, max_classes, max_classes),
         no_rows=missing_classes_sentence(classes),
-        curves=training_curves(details.history, task.log_metrics, metrics.get("step")),
+        curves=training_curves(details.history, task.log_metrics, metrics.get("step"), details.is_same_loss),
         groupings=row_groups(scores.correct, rows.lengths, rows.readings, rows.seen),
         **sections_of_task(task, scores, metrics, calibrated),
     )

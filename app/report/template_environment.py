@@ -7,8 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..text_table import padded, short_label, text_table
-from ..words import _, current_language, pgettext
+from ..program import PREDICT
+from ..text_table import columns_of, padded, short_label, text_table
+from ..words import _, current_language, ngettext, pgettext, rows_in_words
 from .metrics import BY_KEY
 from .untrusted_text import markdown_name, visible, visible_label
 
@@ -30,14 +31,23 @@ def template_environment(folder: Path = TEMPLATES, autoescape: bool = True) -> E
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(_=_, pgettext=pgettext, language=current_language, by_key=BY_KEY)
+    environment.globals.update(
+        _=_,
+        ngettext=ngettext,
+        pgettext=pgettext,
+        language=current_language,
+        by_key=BY_KEY,
+        predict=PREDICT,
+    )
     environment.filters.update(
         visible=visible,
         label=visible_label,
         name=markdown_name,
         translated=_,
+        rows_in_words=rows_in_words,
         figure="{:.4f}".format,
         percent=percent,
+        columns=columns_of,
         number="{:,}".format,
         short=short_label,
         padded=padded,

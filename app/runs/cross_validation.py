@@ -7,7 +7,8 @@ import numpy as np
 
 from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
-from ..errors import install_command, say
+from ..errors import say
+from ..program import install_command
 from ..report.bootstrap import all_metrics
 from ..report.measure import measure
 from ..report.metrics import BY_KEY, compared_metrics
@@ -23,8 +24,7 @@ def train_folds(series: Series, num_folds: int) -> str:
     """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
     has_cleanlab = find_spec("cleanlab") is not None
     if not has_cleanlab:
-        why = f"cleanlab is needed: {install_command('labels')}"
-        say(_("There will be no label_issues.csv: {why}").format(why=why))
+        say(f"There will be no label_issues.csv: cleanlab is needed: {install_command('labels')}")
     # Data that cannot be opened is an error before anything is trained
     first_fold = VerbArguments(folds=num_folds, fold=0)
     dataset = open_dataset(replace(series.config.data, verb=first_fold))
@@ -38,7 +38,7 @@ def train_folds(series: Series, num_folds: int) -> str:
     figures = fold_figures(rows)
     text = folds_text(figures)
     if has_cleanlab:
-        figures["labels"] = list_issues(series.folder / "label_issues.csv", rows)
+        figures["labels"] = list_issues(series.folder / "label_issues.csv", rows, series.overwrite)
         text += "\n\n" + issues_text(figures["labels"], rows.task.answer_column)
     return series.write("cross_validation", figures, text)
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..errors import say
+from ..program import file_here
 from ..report.confidence import mcnemar
 from ..report.drawn_rows import distinct_rows
-from ..runtime.disk import write_text
+from ..runtime.disk import write_frame
 from ..tasks.scores import Scores
 from ..tasks.task import Task
-from ..words import _
+from ..words import _, ngettext
 from .out_of_fold import OutOfFold, written_hash
 
 MAX_P_VALUE = 0.05  # of the test whether models are better than the most frequent answer
@@ -29,17 +31,20 @@ class FoundIssues:
     is_flagged: np.ndarray
 
 
-def list_issues(path: Path, rows: OutOfFold) -> dict:
+def list_issues(path: Path, rows: OutOfFold, overwrite: bool = False) -> dict:
     """Write the rows whose label may be wrong as CSV, the least plausible label first; return the figures
     about it. Nothing is written where the models are no better than the most frequent answer. The column
-    `label` is for fixes, which data.relabel reads; a list that is there may have some and is not replaced."""
+    `label` is for fixes, which data.relabel reads; a list that is there may have some, and is replaced only
+    with `overwrite`."""
     judged = judge(rows.scores)
     if not judged["can_judge"]:
         return judged
     issues = find_issues(rows.task, rows.scores, rows.split.logits)
     order = issues.order
-    if not path.exists():
-        write_text(path, issue_table(rows, issues).to_csv(index=False))
+    if path.exists() and not overwrite:
+        say(f"{path} stays as it was: it may have labels that you filled in; --overwrite writes it again")
+    else:
+        write_frame(path, issue_table(rows, issues))
     return judged | {"ranked": len(order), "flagged": int(issues.is_flagged[order].sum())}
 
 
@@ -136,14 +141,20 @@ def issues_text(figures: dict, answer_column: str) -> str:
     are_numbers = answer_column == "score"
     if figures["can_judge"]:
         if are_numbers:
-            sentence = _(
+            sentence = ngettext(
+                "{ranked:,} row is more than half a standard deviation off; flagged, because its error is "
+                "far from the usual ones: {flagged:,}: label_issues.csv",
                 "{ranked:,} rows are more than half a standard deviation off, {flagged:,} of them are "
-                "flagged, whose error is far from the usual ones: label_issues.csv"
+                "flagged, whose error is far from the usual ones: label_issues.csv",
+                figures["ranked"],
             )
         else:
-            sentence = _(
+            sentence = ngettext(
+                "{ranked:,} row is predicted with another label than it has; flagged by confident learning: "
+                "{flagged:,}: label_issues.csv",
                 "{ranked:,} rows are predicted with other labels than they have, {flagged:,} of them are "
-                "flagged by confident learning: label_issues.csv"
+                "flagged by confident learning: label_issues.csv",
+                figures["ranked"],
             )
         return sentence.format(**figures)
     if are_numbers:
@@ -160,4 +171,4 @@ def issues_text(figures: dict, answer_column: str) -> str:
         " Models that are not better than that cannot judge labels: no rows are listed. How to get a better "
         "model: {guide}"
     )
-    return sentence.format(**figures) + advice.format(guide="docs/guide.md")
+    return sentence.format(**figures) + advice.format(guide=file_here("docs/guide.md"))

@@ -6,7 +6,7 @@ from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
 from ..report.bootstrap import differences
 from ..report.metrics import BY_KEY
-from ..words import _
+from ..words import _, rows_in_words
 from .results import figure_table, read_scored_runs
 from .series import Series, read_report
 
@@ -54,10 +54,14 @@ def curve_text(figures: dict) -> str:
         lines[name] = [f"{point['train_rows']:,}", point[figures["metric"]], f"{low:.4f} … {high:.4f}"]
     heading = [_("training rows"), BY_KEY[figures["metric"]].name, "95 %"]
     note = _(
-        "95 % bootstrap intervals over the {rows:,} rows of {split}, the same for all. They do not contain "
+        "95 % bootstrap intervals over the {rows} of {split}, the same for all. They do not contain "
         "the spread of random seeds."
     )
-    text = [figure_table(heading, lines), "", note.format(rows=figures["rows"], split=figures["split"])]
+    text = [
+        figure_table(heading, lines),
+        "",
+        note.format(rows=rows_in_words(figures["rows"]), split=figures["split"]),
+    ]
     text.append(curve_sentence(figures))
     return "\n".join(text)
 
@@ -80,13 +84,13 @@ def curve_sentence(figures: dict) -> str:
     else:
         sentence = _(
             "From half of the rows to all, {metric} changed by {change:+.4f} ({low:+.4f} to {high:+.4f}): "
-            "the {rows:,} rows it is tested on are too few to say whether more rows help."
+            "tested on {rows}, too few to say whether more rows help."
         )
     return sentence.format(
         metric=BY_KEY[figures["metric"]].name,
         change=change,
         low=low,
         high=high,
-        rows=figures["rows"],
+        rows=rows_in_words(figures["rows"]),
         next=min(1.0, with_all_rows + change),
     )

@@ -24,7 +24,7 @@ from ..data.dataset import open_dataset
 from ..errors import InputError, TrainingError, say
 from ..modes.signals import Stopped
 from ..report.metrics import BY_KEY
-from ..runtime.disk import write_text
+from ..runtime.disk import write_frame, write_text
 from .search_space import SearchedSetting, read_space
 from .series import Series, as_arguments, read_report
 from .study import HEARTBEAT_SECONDS, STUDY, last_tries, open_study, study_errors
@@ -117,7 +117,7 @@ class Search:
         final run for each best trial: with more trials another one may be the best."""
         folder = self.series.folder
         trials = last_tries(self.study)
-        write_text(folder / "trials.csv", self.study.trials_dataframe().to_csv(index=False))
+        write_frame(folder / "trials.csv", self.study.trials_dataframe())
         finished_values = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
         if not finished_values:
             raise TrainingError(f"{folder}: no trial has finished, and trials.csv says why; raise --trials")

@@ -12,6 +12,7 @@ from ..config.allowed_values import member_types
 from ..config.command_line import load_config
 from ..config.schema import SETTINGS, TASKS, as_number
 from ..errors import InputError
+from ..program import file_here
 from .series import as_arguments
 
 USUAL = {"train.learning_rate": "[1e-5, 5e-4, log]", "train.epochs": "[2, 8]"}
@@ -62,7 +63,8 @@ def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[st
         for value in values:
             load_config([*settings, *as_arguments({name: value})])
         if not SEARCHED.fullmatch(name):
-            raise InputError(f"--space {name}: this setting cannot be searched; docs/evaluation.md says why")
+            page = file_here("docs/evaluation.md")
+            raise InputError(f"--space {name}: this setting cannot be searched; {page} says why")
     return space
 
 

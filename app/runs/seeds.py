@@ -3,7 +3,7 @@
 from ..data.dataset import open_dataset
 from ..report.bootstrap import seed_variance
 from ..report.metrics import BY_KEY
-from ..words import _, pgettext
+from ..words import _, pgettext, rows_in_words
 from .results import figure_table, metric_names, read_scored_runs
 from .series import Series
 
@@ -24,8 +24,8 @@ def train_seeds(series: Series, num_seeds: int) -> str:
 
 def seeds_text(spreads: dict[str, dict], seeds: list[int], split: str, rows: int) -> str:
     """Return for people what `seed_variance` found, by metric: a table, and a sentence for each metric."""
-    sentence = _("{seeds} seeds, the same {rows:,} rows of {split}")
-    text = [sentence.format(seeds=len(seeds), rows=rows, split=split)]
+    sentence = _("{seeds} seeds, the same {rows} of {split}")
+    text = [sentence.format(seeds=len(seeds), rows=rows_in_words(rows), split=split)]
     lines = {}
     for position, seed in enumerate(seeds):
         name = _("seed {seed}").format(seed=seed)

@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from ..checkpoints.job import FREE_TO_RESUME, LENGTH, data_files, describe_changes, join_changes
 from ..checkpoints.run_files import CHECKPOINTS, LOCK, REPORT, is_finished
 from ..checkpoints.run_history import flat_settings
 from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
+from ..config.earlier_values import with_present_names
 from ..config.schema import Config
-from ..config.shipped import MODULE
 from ..data.dataset import Dataset
 from ..errors import InputError, TrainingError, say, show
-from ..modes import MODES, load_mode
+from ..modes import load_mode
 from ..modes.launch import launch_command
 from ..modes.signals import Stopped
+from ..program import MODULE
 from ..runtime.disk import read_json, write_json, write_text
 from ..tasks import TASK_CLASSES
 from ..words import _, use_language
@@ -35,7 +36,8 @@ FREE_TO_CONTINUE = FREE_TO_RESUME - {*LENGTH, "model.vocab_file"}
 @dataclass(frozen=True)
 class Series:
     """Runs of one job in `folder`. `description` says what they are (5 folds); `settings` are the command
-    line's words that `config` was made of."""
+    line's words that `config` was made of. With `overwrite`, a list of label issues that is there is written
+    again, and runs of another job are moved to another folder."""
 
     folder: Path
     description: str
@@ -43,6 +45,7 @@ class Series:
     processes: int
     settings: list[str]
     config: Config
+    overwrite: bool = False
 
     def open(self, dataset: Dataset, **searched: str) -> None:
         """Make the folder; raises InputError unless it is empty, or holds runs of this very job: the same
@@ -55,12 +58,15 @@ class Series:
         job |= searched
         if job_file.is_file():
             recorded_job = read_json(job_file, dict, "copy the file back, or choose another output.dir")
-            changes = describe_changes(recorded_job, job, FREE_TO_CONTINUE)
-            if changes:
+            changes = describe_changes(with_present_names(recorded_job), job, FREE_TO_CONTINUE)
+            if changes and not self.overwrite:
                 raise InputError(
                     f"{self.folder} holds these runs with other settings or data: {join_changes(changes)}; "
-                    "change them back, or choose another output.dir"
+                    "change them back, or choose another output.dir, or start again with --overwrite, which "
+                    "moves these runs to another folder"
                 )
+            if changes:
+                self._move_away()
         elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise InputError(
                 f"{self.folder} is not an empty folder, and holds no series of runs; choose another "
@@ -68,6 +74,23 @@ class Series:
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(job_file, job)
+
+    def _move_away(self) -> None:
+        """Give the folder of another job a new name, so that this one can have its name; nothing is deleted.
+        Raises InputError where one of its runs is being trained."""
+        for lock in self.folder.glob(f"*/{LOCK}"):
+            try:
+                with FileLock(lock, timeout=0):
+                    pass
+            except Timeout:
+                raise InputError(
+                    f"{lock.parent} is being trained, so its folder is not moved; wait for its end"
+                ) from None
+        number = 1
+        while (old := self.folder.with_name(f"{self.folder.name}.old-{number}")).exists():
+            number += 1
+        self.folder.rename(old)
+        say(f"the runs that were in {self.folder} are in {old} now")
 
     def run(self, name: str, settings: dict[str, Any]) -> Path:
         """Train a run with more `settings`, by their names, unless it is finished; return its folder. What
@@ -127,6 +150,7 @@ def run_series(
     processes: int | None,
     settings: list[str],
     train: Callable[[Series], str],
+    overwrite: bool = False,
 ) -> int:
     """Print what `train` returns of the series of a verb. `description` says what the runs are (5 folds);
     each trains in a mode with so many processes, see `plan_mode`. The folder is output.dir, else
@@ -145,7 +169,15 @@ def run_series(
         raise InputError(f"--mode {mode}: {unavailable}")
     usual_folder = CHECKPOINTS / f"{config.output.name}-{description.replace(' ', '-')}"
     folder = Path(config.output.dir or usual_folder)
-    series = Series(folder, description, mode, num_processes, settings, config)
+    series = Series(
+        folder=folder,
+        description=description,
+        mode=mode,
+        processes=num_processes,
+        settings=settings,
+        config=config,
+        overwrite=overwrite,
+    )
     try:
         text = train(series)
     except Stopped as stop:
@@ -158,8 +190,6 @@ def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
     """Return the number of processes of a mode, and why it cannot run here (empty where it can). A parallel
     mode has `processes`, else one for each accelerator of `device`, else 2. Raises InputError for an unknown
     mode."""
-    if name not in MODES:
-        raise InputError(f"there is no mode {name} (known: {', '.join(sorted(MODES))})")
     mode = load_mode(name)
     num_devices = 0
     if device != "cpu" and ":" not in device:

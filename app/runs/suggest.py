@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..data.rows import Row
-from ..errors import InputError, say
+from ..errors import InputError, counted, say
 from ..prediction import SUFFIXES
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import write_predictions
@@ -21,15 +21,21 @@ POOL_FORMATS = {suffix: name for suffix, name in SUFFIXES.items() if name != "pa
 
 
 def suggest_rows(
-    pool: str, target: Path, run: Path | None, num_rows: int, strategy: str | None, device: str
+    pool: str,
+    target: Path,
+    run: Path,
+    num_rows: int,
+    strategy: str | None,
+    device: str,
+    overwrite: bool = False,
 ) -> None:
-    """Write the most useful rows of the file `pool` into the new file `target`, with the guess of a run:
-    without `run` of the one that finished last. `strategy` is one of `STRATEGIES`, else the usual one of the
-    task. Raises InputError for a model that cannot say how sure it is, and for a pool without new rows."""
+    """Write the most useful rows of the file `pool` into the file `target`, a new one unless `overwrite`,
+    with the guess of a run. `strategy` is one of `STRATEGIES`, else the usual one of the task. Raises
+    InputError for a model that cannot say how sure it is, and for a pool without new rows."""
     suffix = target.suffix.lower()
     if suffix not in POOL_FORMATS:
         raise InputError(f"{target}: the name must end in {', '.join(POOL_FORMATS)}")
-    check_output(target)
+    check_output(target, "OUT", overwrite, pool)
     with ended_by_ctrl_c():
         opened = open_model(run, ComputeOptions(device))
     task = opened.predictor.task
@@ -52,7 +58,7 @@ def suggest_rows(
         answers=task.decide_by_probabilities(probabilities),
     )
     chosen = [predictions[row_id] for row_id in row_ids]
-    write_predictions(target, POOL_FORMATS[suffix], source, opened, chosen)
+    write_predictions(target, POOL_FORMATS[suffix], source, opened, chosen, overwrite=overwrite)
     say(f"{len(chosen):,} rows in {target}, chosen by {strategy}")
 
 
@@ -71,8 +77,8 @@ def read_new_rows(source: Source, dataset: Dataset) -> list[Row]:
     num_repeated = pool.num_good - len(rows)
     num_known = len(rows) - len(new_rows)
     message = (
-        f"{len(new_rows):,} new rows; left out: {num_repeated:,} repeated, {num_known:,} known to the run, "
-        f"{pool.num_bad:,} invalid"
+        f"{counted(len(new_rows), 'new row')}; left out: {num_repeated:,} repeated, {num_known:,} known to "
+        f"the run, {pool.num_bad:,} invalid"
     )
     if not new_rows:
         raise InputError(f"{source.name}: the pool has no new row ({message}); name another file")

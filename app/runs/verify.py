@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from ..config.schema import Config
-from ..config.shipped import MODULE
 from ..errors import InputError, say
 from ..modes import MODES, load_mode
 from ..modes.launch import launch_command
+from ..program import MODULE
 from ..runtime.devices import choose_device, has_memory, is_cuda
 from ..runtime.processes import child_environment
 from .child_process import last_error

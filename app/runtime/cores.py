@@ -10,6 +10,7 @@ import psutil
 import torch
 from torch.nn.functional import linear
 
+from ..errors import counted
 from .devices import has_memory
 
 LOAD_SECONDS = 0.1  # for which the load of the cores is watched
@@ -48,7 +49,7 @@ def load_message(busy: list[float], threads: int, processes: int) -> str | None:
     fitting_threads = max(1, int(free_cores) // processes)
     if threads * processes <= free_cores or fitting_threads >= threads:
         return None
-    threads_of_run = f"{threads} threads"
+    threads_of_run = counted(threads, "thread")
     if processes > 1:
         threads_of_run += f" in each of {processes} processes"
     return (

@@ -138,8 +138,9 @@ def fastest_precision(device: torch.device) -> str:
 
 
 def precision_of_processor(processor: Processor) -> str:
-    """Return the precision in which a processor trains faster. docs/decisions.md has what was measured: with
-    AVX-512 alone bf16 is faster on AMD, and half as fast on Intel. What was not measured trains in fp32."""
+    """Return the precision in which a processor trains faster. docs/lab/decisions.md has what was measured:
+    with AVX-512 alone bf16 is faster on AMD, and half as fast on Intel. What was not measured trains in
+    fp32."""
     if "amx_bf16" in processor.instruction_sets:
         return "bf16"
     if processor.vendor == "AuthenticAMD" and "avx512_bf16" in processor.instruction_sets:

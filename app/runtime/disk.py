@@ -6,16 +6,22 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import InputError, excerpt, reading, shorten
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+# With a byte order mark, without which Excel in China takes UTF-8 for GBK; for files only, not for pipes
+CSV_ENCODING = "utf-8-sig"
 # The disk, the quota or the allowed file size is used up
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # A user can repair the cause of these errors, and then run the command again
@@ -45,6 +51,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, whole or not at all."""
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+def write_frame(path: Path, frame: "pd.DataFrame") -> None:
+    """Write a data frame without its index as CSV that Excel opens, whole or not at all."""
+    with whole_file(path) as file:
+        file.write(frame.to_csv(index=False).encode(CSV_ENCODING))
 
 
 @contextmanager
@@ -83,6 +95,22 @@ def whole_files(aside: Path, folder: Path, before_move: Callable[[], None] = lam
                 path.replace(folder / path.name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Give a complete folder the name of another one, which is removed then; the other one may be missing.
+    Both are in the same folder. A process that is killed here leaves both whole, one of them as .old."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.old")
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old)
 
 
 def write_json(path: Path, value: object) -> None:

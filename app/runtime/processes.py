@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import InputError, TrainingError, say, show, write_out
-from ..words import _
+from ..program import install_command
 from .disk import OF_THE_SYSTEM
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
@@ -22,6 +22,8 @@ OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
 # mpirun started sets RANK beside them, so that comes first.
 RANK_VARIABLES = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 SIZE_VARIABLES = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# `accelerate launch` always sets this one, and neither of those above for one process
+OF_ACCELERATE = "ACCELERATE_MIXED_PRECISION"
 # Nothing runs without these packages
 REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 # Held while a model is built, loaded or fitted: transformers' switch that leaves weights uninitialised, its
@@ -40,10 +42,10 @@ def exit_status(work: Callable[[], int | None]) -> int:
         Path.cwd()
     except FileNotFoundError:
         # Libraries would end the process there
-        rule = _(
+        problem = (
             "the working folder must exist, but it was removed; change to another one (cd) and run it again"
         )
-        return refuse(rule, 2)
+        return refuse(problem, 2)
     try:
         status = work() or 0
     except (InputError, TrainingError) as error:
@@ -54,7 +56,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
             raise
         say(
             f"error: the package {name} is not installed for {sys.executable}; activate the environment of "
-            "the project (. .venv/bin/activate), or: pip install -r requirements.txt -c constraints.txt"
+            f"the project (. .venv/bin/activate), or: {install_command()}"
         )
         status = 2
     except SystemExit as request:
@@ -80,7 +82,7 @@ def refuse(error: Exception | str, status: int) -> int:
     """Print an error, with the rank of a process that is not rank 0, and return the exit status."""
     rank = launched_rank()
     if rank == 0:
-        say(_("error: {error}").format(error=error))
+        say(f"error: {error}")
     else:
         say(f"error (rank {rank}): {error}")
     return status
@@ -132,6 +134,11 @@ def child_environment() -> dict[str, str]:
     if os.environ.get("PYTHONPATH"):
         paths.append(os.environ["PYTHONPATH"])
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+
+
+def is_launched() -> bool:
+    """Return whether a launcher started this process, as one of the ranks of a run."""
+    return any(name in os.environ for name in (*RANK_VARIABLES, *SIZE_VARIABLES, OF_ACCELERATE))
 
 
 def launched_rank() -> int:

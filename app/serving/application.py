@@ -4,7 +4,7 @@ import asyncio
 import hmac
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI
 from fastapi.responses import HTMLResponse, Response
@@ -12,13 +12,22 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ..prediction.open_model import OpenedModel
-from .body_limit import BodyLimit
+from .answers import (
+    CSV_FILE,
+    FILE_BODY,
+    METRICS,
+    PAGE,
+    ExplanationParts,
+    Health,
+    PredictAnswer,
+    error_statuses,
+)
 from .error_answers import add_error_answers
+from .middleware import AllowedHosts, BodyLimit, HeadRequests
 from .options import ServeOptions
-from .page import read_page, routes_page
+from .page import read_page
 from .service import Service
 
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
@@ -40,35 +49,47 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
 
     # It is async, as FastAPI calls other functions in a thread, which takes longer
     async def check_key(key: Key) -> None:
-        if options.api_key and not _is_key(key, options.api_key):
+        if not _is_key(key, options.api_key):
             message = "the header Authorization must be: Bearer, a space, and the API key"
             raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
 
-    # FastAPI's own pages of documentation load scripts from a CDN; /docs below loads nothing
-    app = FastAPI(title="text classifier", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=options.allowed_hosts, www_redirect=False)
-    add_error_answers(app)
-    needs_key = {"dependencies": [Depends(check_key)]}
-    app.post("/predict", **needs_key)(service.predict)
-    app.post("/predict_file", **needs_key)(service.predict_file)
-    app.post("/explain", **needs_key)(service.explain)
-    app.get("/info", **needs_key)(service.info)
+    def route(path: str, needs_key: bool = True, answer: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the options of a route: its statuses, an `answer` other than JSON, the check of the key."""
+        checks_key = needs_key and bool(options.api_key)
+        responses = error_statuses(path, checks_key)
+        route_options: dict[str, Any] = {"path": path, "responses": responses}
+        if answer is not None:
+            responses[200] = answer
+            route_options["response_class"] = Response
+        if checks_key:
+            route_options["dependencies"] = [Depends(check_key)]
+        return route_options
 
-    @app.get("/health")
-    async def health() -> dict:
+    # FastAPI's own pages of documentation load scripts from a CDN, which many servers cannot reach
+    app = FastAPI(title="text classifier", docs_url=None, redoc_url=None, lifespan=lifespan)
+    add_error_answers(app)
+    app.post(**route("/predict"), response_model=PredictAnswer)(service.predict)
+    app.post(**route("/predict_file", answer=CSV_FILE), openapi_extra=FILE_BODY)(service.predict_file)
+    app.post(**route("/explain"), response_model=list[ExplanationParts])(service.explain)
+    app.get(**route("/info"))(service.info)
+
+    @app.get(**route("/health", needs_key=False))
+    async def health() -> Health:
         """That the server answers."""
         return {"status": "ok"}
 
-    @app.get("/", include_in_schema=False)
+    @app.get(**route("/", needs_key=False, answer=PAGE))
     async def page() -> Response:
+        """The page for people."""
         return HTMLResponse(main_page.html, headers=main_page.headers)
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(routes_page(app.openapi()), headers=main_page.headers)
-
-    Instrumentator(registry=registry).instrument(app).expose(app, include_in_schema=False, **needs_key)
+    # The last one of these is the first one that a request comes to
+    app.add_middleware(BodyLimit)
+    app.add_middleware(AllowedHosts, names=options.allowed_hosts)
+    instrumentator = Instrumentator(registry=registry).instrument(app)
+    app.add_middleware(HeadRequests)
+    metrics = route("/metrics", answer=METRICS)
+    instrumentator.expose(app, endpoint=metrics.pop("path"), **metrics)
     return app
 
 

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from ..data.bad_row import BadRow
 from ..data.rows import Row
+from ..errors import InputError
 from ..prediction.added_columns import AddedColumns
 from ..prediction.open_model import OpenedModel
 from ..prediction.output_files import REPLACED
@@ -39,9 +40,9 @@ class FileClassifier:
         # Files are unpacked one after another, so that one of them at a time takes memory
         self._unpacking = threading.Lock()
 
-    async def answer(self, request: Request, name: str, columns: dict[str, Any]) -> Response:
-        """Return the answer to a request whose body is a file that its sender calls `name`. `columns` are the
-        settings for columns that the sender has given."""
+    async def answer(self, request: Request, name: str, asked: dict[str, Any]) -> Response:
+        """Return the answer to a request whose body is a file that its sender calls `name`. `asked` are the
+        settings for reading it that the sender has given."""
         # As many texts of a file are computed together
         num_texts = min(MAX_TEXTS, self.queue.capacity)
         # A file that would be refused is not sent in vain
@@ -56,7 +57,7 @@ class FileClassifier:
                     file.write(part)
             loop = asyncio.get_running_loop()
             with self.queue.admitted_texts(num_texts):
-                return await asyncio.to_thread(self._classify, request, loop, path, name, columns)
+                return await asyncio.to_thread(self._classify, request, loop, path, name, asked)
 
     def _classify(
         self,
@@ -64,13 +65,15 @@ class FileClassifier:
         loop: asyncio.AbstractEventLoop,
         path: Path,
         name: str,
-        columns: dict[str, Any],
+        asked: dict[str, Any],
     ) -> Response:
         """Return the answer to a file that was sent. It runs in a thread, as it waits; and the answer is in a
         file, so that a client that reads slowly holds no memory."""
         with self._unpacking:
-            upload = read_upload(path, name, self.model, columns)
-        place = upload.unit if upload.num_bad else None
+            upload = read_upload(path, name, self.model, asked)
+        place = None
+        if upload.num_bad:
+            place = upload.unit
         added = AddedColumns(self.model.predictor.task, upload.names, self.model.threshold, place)
         counts: Counter[str] = Counter()
         with ExitStack() as closed:
@@ -104,7 +107,12 @@ class FileClassifier:
                 raise HTTPException(400, "the client is gone")
             # Other requests come between two chunks
             computed = self.queue.thread.submit(_predictions_of, self.model, rows)
-            yield from computed.result()
+            try:
+                predictions = computed.result()
+            except InputError as error:
+                # The device has no memory; the file is valid
+                raise HTTPException(424, str(error)) from error
+            yield from predictions
 
 
 def _predictions_of(model: OpenedModel, rows: list[Row | BadRow]) -> list[Prediction]:
@@ -114,8 +122,9 @@ def _predictions_of(model: OpenedModel, rows: list[Row | BadRow]) -> list[Predic
 def _counted(predictions: Iterable[Prediction], counts: Counter[str]) -> Iterator[Prediction]:
     """Yield the predictions, and count their labels in `counts` as they pass."""
     for prediction in predictions:
-        answer = prediction.answer
-        labels = answer if isinstance(answer, list) else [answer]
+        labels = prediction.answer
+        if not isinstance(labels, list):
+            labels = [labels]
         counts.update(str(label) for label in labels if label is not None)
         yield prediction
 

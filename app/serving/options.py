@@ -5,6 +5,7 @@ from dataclasses import dataclass
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
 MAX_BODY = 1 << 20  # bytes
 MAX_FILE = 64 << 20  # bytes of the body of /predict_file
+MAX_TEXT = 100_000  # characters of one text
 MAX_TEXTS = 128  # of a request, and of a file that are computed together
 
 

@@ -1,19 +1,16 @@
-"""The pages of a server, for people: one that classifies texts, and the list of routes."""
+"""The page of a server, where people classify texts."""
 
 import base64
 import hashlib
-import json
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from typing import Any
 
 PAGE_FILES = Path(__file__).with_name("page_files")
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page with the headers of its answer, which also hold for the list of routes."""
+    """A page with the headers of its answer."""
 
     html: str
     headers: dict[str, str]
@@ -48,15 +45,3 @@ def _source_hash(content: str) -> str:
     """Return the hash by which a policy allows a script or style."""
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def routes_page(schema: dict[str, Any]) -> str:
-    """Return a page with all routes, of the OpenAPI `schema` of an application. FastAPI's own page would load
-    scripts from another server."""
-    parts = ["<!DOCTYPE html><meta charset=utf-8><title>routes</title>"]
-    for path, methods in schema["paths"].items():
-        for method, route in methods.items():
-            parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(route['description'])}</p>")
-    shapes = escape(json.dumps(schema["components"]["schemas"], indent=2))
-    parts.append(f'<h1>Bodies</h1><p><a href="openapi.json">openapi.json</a></p><pre>{shapes}</pre>')
-    return "".join(parts)

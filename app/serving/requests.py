@@ -11,8 +11,7 @@ from ..data.rows import Row
 from ..errors import InputError, excerpt
 from ..prediction.open_model import OpenedModel
 from ..prediction.sources import text_rows
-from .options import MAX_TEXTS
-from .uploads import MAX_TEXT
+from .options import MAX_TEXT, MAX_TEXTS
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Column = Annotated[int | str | None, Field(union_mode="left_to_right")]  # 1 is a number, not the name 1
@@ -37,6 +36,17 @@ class Inputs(BaseModel):
     read: bool = False
 
 
+class FileQuery(BaseModel):
+    """The query parameters of a file: its `name` with the ending of its format; the columns and the encoding,
+    where they are not those of the training."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    text_column: Column = None
+    text_pair_column: Column = None
+    encoding: str | None = None
+
+
 class Question(BaseModel):
     """A text or a pair to explain, the label (none: each predicted one), and the language."""
 
@@ -51,7 +61,7 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
     trained on single texts, or the other way round."""
     if not isinstance(inputs, list):
         inputs = [inputs]
-    items = [_texts_of(item, model.trained.text_columns) for item in inputs]
+    items = [_texts_of(item, model.trained.columns.texts) for item in inputs]
     if model.trained.has_pairs is None:
         num_texts = len(items[0])
     else:
@@ -69,14 +79,14 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
     return rows
 
 
-def _texts_of(item: Any, text_columns: list[str] | None) -> tuple[str, ...]:
+def _texts_of(item: Any, text_columns: tuple[str, ...]) -> tuple[str, ...]:
     """Return the text of one item of a request, or the two texts of a pair."""
     if isinstance(item, str):
         return (item,)
     if not isinstance(item, dict):
         return tuple(item)
     if text_columns and item.keys() == set(text_columns):
-        # A model that reads several columns as one text takes them by name
+        # The columns of the training are taken by name; several are read as one text
         return (join_texts([item[name] for name in text_columns]),)
     if isinstance(item.get("text"), str) and set(item) <= {"text", "text_pair"}:
         if item.get("text_pair") is None:

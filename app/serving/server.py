@@ -26,7 +26,9 @@ def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket
     """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal.
     `listener` listens on `host`. Raises TrainingError for a model that cannot classify."""
     config = server_config(model, options)
-    address = f"[{host}]" if ":" in host else host
+    address = host
+    if ":" in host:
+        address = f"[{host}]"
     logger.info("%s answers on http://%s:%d", model.folder, address, listener.getsockname()[1])
     if options.api_key is None and not host.startswith(LOCAL_ADDRESSES):
         logger.warning("other machines can reach %s, and no API key is set", host)
@@ -35,7 +37,9 @@ def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: received.append(number))
     uvicorn.Server(config).run(sockets=[listener])
-    return received[0] if received else 0
+    if not received:
+        return 0
+    return received[0]
 
 
 def allowed_hosts(host: str, more_names: list[str]) -> tuple[str, ...]:
@@ -52,7 +56,9 @@ def allowed_hosts(host: str, more_names: list[str]) -> tuple[str, ...]:
 def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
     """Return how uvicorn runs the application: quietly, HTTP only, with the limits of the options. The model
     classifies a row first, which raises TrainingError for a model that cannot."""
-    pair = "好" if model.trained.has_pairs else None
+    pair = None
+    if model.trained.has_pairs:
+        pair = "好"
     first_row = Row(1, "好", pair, None)
     list(model.predictor.predict([first_row]))
     # Requests make so much garbage that the collector runs all the time; with the libraries' and the model's

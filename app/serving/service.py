@@ -1,23 +1,24 @@
 """What the routes of a server answer: labels of texts and of files, explanations, and what the model is."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from ..data.rows import Row
+from ..errors import InputError, excerpt, listed, nearest
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
 from ..tasks.columns import prediction_columns, ranked_labels
 from ..words import in_language
+from .answers import Info, InputRead, Label, TextRead
 from .file_classifier import FileClassifier
-from .options import MAX_BODY, MAX_FILE, MAX_TEXTS, ServeOptions
+from .options import MAX_BODY, MAX_FILE, MAX_TEXT, MAX_TEXTS, ServeOptions
 from .queue import BatchQueue
-from .requests import Column, Inputs, Question, rows_of
-from .uploads import MAX_TEXT
+from .requests import FileQuery, Inputs, Question, rows_of
 
 if TYPE_CHECKING:
     from ..explanation.explained_model import ExplainedModel
@@ -26,7 +27,7 @@ DRAWS = 19  # random orders of the deletion test; fewer than explain has by itse
 
 
 class Service:
-    """One model that answers requests. Its public methods are routes, and their docstrings are on /docs."""
+    """One model that answers requests. Its public methods are routes; /openapi.json has their docstrings."""
 
     def __init__(self, model: OpenedModel, options: ServeOptions, registry: CollectorRegistry) -> None:
         self._model = model
@@ -57,9 +58,11 @@ class Service:
                     "read": parts_read[number],
                     **self._decision(prediction),
                 }
-        return JSONResponse(answers if isinstance(wanted.inputs, list) else answers[0])
+        if not isinstance(wanted.inputs, list):
+            return JSONResponse(answers[0])
+        return JSONResponse(answers)
 
-    def _labels(self, prediction: Prediction, top_k: int | None) -> list[dict[str, Any]]:
+    def _labels(self, prediction: Prediction, top_k: int | None) -> list[Label]:
         """Return the labels of a row with their scores, the most probable first."""
         task = self._model.predictor.task
         labels = []
@@ -83,38 +86,36 @@ class Service:
         names = ("decision", "sure_label", "sure_probability")
         return {name: columns[name] for name in names if name in columns}
 
-    def _parts_read(self, rows: list[Row]) -> list[dict[str, Any]]:
+    def _parts_read(self, rows: list[Row]) -> list[InputRead]:
         """Return what the model reads of each row: the number of tokens, with the special ones, and of
         windows; and for each text the number of its characters, and the ranges of those that are read, from
         the first, counted from 0, to the last (exclusive)."""
         predictor = self._model.predictor
-        parts = []
+        parts: list[InputRead] = []
         for row in rows:
             tokens = predictor.tokenize([row])
-            texts = row.texts
-            ranges_of_texts = predictor.encoder.characters_read(texts)
+            ranges_of_texts = predictor.encoder.characters_read(row.texts)
+            texts_read: list[TextRead] = []
+            for text, ranges in zip(row.texts, ranges_of_texts, strict=True):
+                texts_read.append({"characters": len(text), "ranges": ranges})
             parts.append(
                 {
                     "tokens": sum(map(len, tokens.windows)),
                     "windows": len(tokens.windows),
                     "cut": bool(tokens.cut[0]),
-                    "texts": [
-                        {"characters": len(text), "ranges": ranges}
-                        for text, ranges in zip(texts, ranges_of_texts, strict=True)
-                    ],
+                    "texts": texts_read,
                 }
             )
         return parts
 
-    async def predict_file(
-        self, request: Request, name: str, text_column: Column = None, text_pair_column: Column = None
-    ) -> Response:
+    async def predict_file(self, request: Request, query: Annotated[FileQuery, Query()]) -> Response:
         """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
-        and its format is that of `name`. The header X-Summary counts rows and labels."""
+        but for `text_column`, `text_pair_column` and `encoding`, where they are given; its format is that of
+        `name`. The header X-Summary counts rows and labels."""
         if request.headers.get("content-type", "").startswith("multipart/"):
             raise HTTPException(415, "the file itself must be the body, as of curl --data-binary @FILE")
-        columns = {"text_column": text_column, "text_pair_column": text_pair_column}
-        return await self._files.answer(request, name, columns)
+        asked = query.model_dump(exclude={"name"})
+        return await self._files.answer(request, query.name, asked)
 
     async def explain(self, wanted: Question) -> Response:
         """Why a text gets its labels. While another text is explained, the answer is 429."""
@@ -131,6 +132,12 @@ class Service:
         from ..explanation.explanation import explain
         from ..explanation.page import explanation_parts
 
+        label_names = self._model.predictor.task.label_names
+        if wanted.label is not None and wanted.label not in label_names:
+            raise InputError(
+                f"label must be a label of the model, found {excerpt(wanted.label)}"
+                f"{nearest(wanted.label, label_names)} (known: {listed(label_names)})"
+            )
         if self._explained is None:
             # It explains the model in memory: the files may be those of another one by now
             self._explained = ExplainedModel(self._model.folder, opened=self._model)
@@ -138,11 +145,14 @@ class Service:
         with in_language(wanted.language):
             return [explanation_parts(explanation) for explanation in explanations]
 
-    async def info(self) -> dict:
+    async def info(self) -> Info:
         """The model, its labels and the limits of a request."""
         model = self._model
         predictor = model.predictor
         task = predictor.task
+        label_rule = None
+        if task.form.has_several:
+            label_rule = task.state()
         return {
             "model": model.folder.resolve().name,
             "labels": task.label_names,
@@ -150,7 +160,7 @@ class Service:
             "max_length": predictor.max_length,
             "long": predictor.long.way,
             "threshold": model.threshold,
-            "label_rule": task.state() if task.form.has_several else None,
+            "label_rule": label_rule,
             "label_hierarchy": task.tree and task.tree.separator,
             **predictor.runtime.description,
             "max_body_bytes": MAX_BODY,

@@ -17,23 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config.shipped import MODULE
 from ..data.bad_row import BadRow
 from ..data.cells import as_text
 from ..data.columns import MAX_COLUMNS
 from ..data.rows import Row
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..prediction.open_model import OpenedModel
 from ..prediction.sources import open_file
 from ..prediction.trained_model import trained_with
+from ..program import MODULE
 from ..runtime.processes import child_environment
+from .client_words import for_client
+from .options import MAX_TEXT
 
 MAX_ROWS = 1_000_000
 MAX_UNPACKED = 256 << 20  # characters of all cells, as JSON
-MAX_TEXT = 100_000  # characters of one text
 MAX_MEMORY = 2 << 30  # bytes of the process that reads a file
 MAX_SECONDS = 120
-REMEDY = "send it in parts, or use predict.py"
+REMEDY = "send it in parts"
 
 
 class TooLarge(InputError):
@@ -106,8 +107,10 @@ def read_upload(path: Path, name: str, model: OpenedModel, asked: Mapping[str, A
     else:
         answer = json.loads(done.stdout)
     if "problem" in answer:
-        error_class = TooLarge if answer["is_large"] else InputError
-        raise error_class(answer["problem"].replace(str(path), name))
+        problem = answer["problem"].replace(str(path), name)
+        if answer["is_large"]:
+            raise TooLarge(problem)
+        raise InputError(problem)
     return Upload(rows_path, name, **answer)
 
 
@@ -131,6 +134,10 @@ def unpack(path: str, rows_path: str, folder: str, settings: dict, asked: dict) 
     trained = trained_with(Path(folder), settings)
     source = open_file(path, trained, asked)
     trained.check_pairs(source.has_pairs, "choose a file of that form")
+    options = source.reader.options
+    if options.other_sheets:
+        names = listed(map(repr, (options.read_sheet, *options.other_sheets)))
+        raise InputError(f"{path}: one sheet with values is needed, found {names}; send it as another file")
     has_keys = source.reader.columns.are_keys
     num_rows = 0
     num_bad = 0
@@ -164,9 +171,7 @@ def with_short_text(row: Row | BadRow) -> Row | BadRow:
     if isinstance(row, Row):
         length = max(map(len, row.texts))
         if length > MAX_TEXT:
-            problem = (
-                f"the text may have {MAX_TEXT:,} characters, found {length:,}; cut it, or use predict.py"
-            )
+            problem = f"the text may have {MAX_TEXT:,} characters, found {length:,}; cut it"
             return BadRow(row.line, problem, row.record)
     return row
 
@@ -175,11 +180,13 @@ def row_line(row: Row | BadRow, has_keys: bool) -> str:
     """Return a row as a line of JSON, which `Upload.rows` reads: its cells in the order of the columns, or
     by its own keys if it has such."""
     cells = {name: as_text(value) for name, value in row.record.items()}
-    values = cells if has_keys else list(cells.values())
+    values: dict | list = cells
+    if not has_keys:
+        values = list(cells.values())
     if isinstance(row, Row):
         fields = [row.line, row.text, row.pair, None, values]
     else:
-        fields = [row.line, None, None, row.problem, values]
+        fields = [row.line, None, None, for_client(row.problem), values]
     return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
@@ -191,7 +198,9 @@ def main() -> None:
         answer = unpack(**request)
     except (MemoryError, InputError) as error:
         is_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
-        problem = memory_problem(request["path"]) if is_memory else str(error)
+        problem = for_client(str(error))
+        if is_memory:
+            problem = memory_problem(request["path"])
         answer = {"problem": problem, "is_large": is_memory or isinstance(error, TooLarge)}
     print(json.dumps(answer))  # noqa: T201 - the server reads it
 

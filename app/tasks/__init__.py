@@ -1,6 +1,6 @@
 """Tasks: the kinds of answers that a model learns to give. Everything else asks one and names none."""
 
-from ..errors import InputError, excerpt
+from ..errors import InputError, counted, excerpt
 from .multi_label import MultiLabel
 from .ordinal import Ordinal
 from .paths import MultiPath, SinglePath
@@ -42,4 +42,6 @@ def task_of_model(problem_type: str | None, label_names: list[str]) -> Task:
         rule = "choose from two or more labels"
     else:
         return task_class(label_names)
-    raise InputError(f"the model must {rule}, found {num_labels} label(s) and problem_type {problem_type}")
+    raise InputError(
+        f"the model must {rule}, found {counted(num_labels, 'label')} and problem_type {problem_type}"
+    )

@@ -95,7 +95,7 @@ class Task:
         import torch
 
         setting = self.config.train.class_weights
-        if setting == "none":
+        if setting is None:
             return None
         values = setting
         if setting == "balanced":

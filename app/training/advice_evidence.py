@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..config.schema import Config
+from ..config.schema import Config, TrainConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..report.advice import Evidence, HeldOut
 from ..report.logits_file import SplitLogits
@@ -26,11 +26,10 @@ def evidence_of(
     dataset = components.dataset
     task = components.task
     train = components.config.train
-    # Only the cross entropy without class weights can be compared between training and dev rows.
-    is_comparable = train.loss == "cross_entropy" and train.class_weights == "none"
     dev_evaluations = []
-    if is_comparable:
+    if is_loss_of_dev(train):
         dev_evaluations = [line for line in evaluations if line["split"] == "dev"]
+    train_losses = [line["train_loss"] for line in evaluations if "train_loss" in line]
     held_out = None
     # The thresholds of several labels a row were chosen on dev rows
     if split != "train" and task.has_labels and task.answer_column == "label":
@@ -41,12 +40,20 @@ def evidence_of(
     return Evidence(
         metrics=metrics,
         history=dev_evaluations,
+        train_losses=train_losses,
+        learning_rate=train.learning_rate,
         held_out=held_out,
         class_rows=dataset.statistics["train"].get("classes", {}),
         dev_rows=dev_rows,
         longer=longer_training(components.config),
         instead=f"--model.name {other_model(components.config)}",
     )
+
+
+def is_loss_of_dev(train: TrainConfig) -> bool:
+    """Return whether the loss of training is the one that is measured on dev, so that they can be compared: a
+    cross entropy (or a squared error) without class weights and without the divergence of R-Drop."""
+    return train.loss == "cross_entropy" and train.class_weights is None and train.r_drop is None
 
 
 def decisions_on(task: Task, splits: list[SplitLogits]) -> HeldOut:

@@ -9,8 +9,8 @@ import numpy as np
 from ..checkpoints.model_record import add_finish
 from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_files import CARD, PAGE, PREDICTIONS, REPORT, TEXT
-from ..checkpoints.training_state import drop_states
-from ..report.advice import render_advice, what_next
+from ..checkpoints.training_state import drop_states, share_weights
+from ..report.advice import Advice, render_advice, what_next
 from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
 from ..report.card import render_card
@@ -24,7 +24,7 @@ from ..runtime.disk import write_json, write_text
 from ..tasks.decision_file import FITTED_ON, write_decision_file
 from ..tasks.scores import Scores
 from ..words import _
-from .advice_evidence import evidence_of
+from .advice_evidence import evidence_of, is_loss_of_dev
 from .build import Components
 from .card_content import card_content, run_settings
 from .metrics_file import METRICS_FILE, read_evaluations
@@ -64,6 +64,7 @@ def write_report(
         settings = run_settings(components, progress)
         details = RunDetails(
             history=evaluations,
+            is_same_loss=is_loss_of_dev(components.config.train),
             data=components.dataset.statistics,
             advice=advice,
             facts={_(name): value for name, value in settings.items()},
@@ -88,7 +89,9 @@ def write_report(
     report = report_details(components, split, progress, advice) | metrics
     add_finish(folder)
     write_json(folder / REPORT, report)
+    # From the last state the run can train for longer
     drop_states(folder, keep=1)
+    share_weights(folder)
     return text, metrics
 
 
@@ -108,13 +111,15 @@ def fit_and_write_decision(
 
 
 def report_details(
-    components: Components, split: str, progress: RunProgress, advice: Mapping[str, str]
+    components: Components, split: str, progress: RunProgress, advice: Mapping[str, Advice]
 ) -> dict[str, Any]:
     """Return what report.json has beside the metrics."""
     details = {"split": split, "step": progress.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled
-    details["what_next"] = [{"what": key, "sentence": sentence} for key, sentence in advice.items()]
+    details["what_next"] = [
+        {"what": key, "sentence": item.text, "command": item.command} for key, item in advice.items()
+    ]
     if progress.start_metrics:
         details["before_training"] = progress.start_metrics
     return details

@@ -43,7 +43,7 @@ class RunLog:
     """A context that shows and keeps the numbers of a run. Each rank has one; only that with a `folder`
     speaks. `metrics` are shown after an evaluation. Rates are of the steps since this process began to train,
     without evaluations and saves; `limit` are the tokens a second that matrix products allow, where that is
-    known. `with_bar`: a progress bar is shown where standard error is a terminal."""
+    known: the peak of the machine. `with_bar`: a progress bar is shown where standard error is a terminal."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class RunLog:
         seconds_left = (self.total_steps - step.step) * seconds / self.steps
         token_rate = f"{rates['tokens_per_second']:.0f} tokens/s"
         if fraction is not None:
-            token_rate += f" ({fraction:.0%} of matrix products)"
+            token_rate += f" ({fraction:.0%} of this machine's peak)"
         parts = [
             f"step {step.step}/{self.total_steps}",
             f"loss {loss:.4f}",

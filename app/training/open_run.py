@@ -15,6 +15,7 @@ from ..checkpoints.run_history import describe_start
 from ..checkpoints.run_start import RunStart
 from ..checkpoints.saver import Saver
 from ..data.report import render
+from ..errors import counted
 from ..modes.mode import Mode
 from ..runtime.cores import busy_cores, load_message
 from ..runtime.devices import has_memory
@@ -60,7 +61,8 @@ def open_run(name: str, mode: Mode, with_report: bool = True, ends_process: bool
     start = RunStart(config, dataset, job, description)
 
     def open_folder() -> None:
-        logger.info(render(dataset, components.stores))
+        is_task_chosen = not config.given.isdisjoint(("data.task", "data.labels"))
+        logger.info(render(dataset, components.stores, is_task_chosen))
         start.open()
         logger.info(describe_run(mode, components, start))
 
@@ -113,10 +115,12 @@ def describe_run(mode: Mode, components: Components, start: RunStart) -> str:
     else:
         reason = model.why_padded or "this mode splits them"
         batches = f"padded ({reason})"
+    processes = counted(mode.group.world_size, "process", "processes")
+    steps = counted(start.job["steps"], "step")
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     return (
         f"Model\n  {model.model.config.model_type}, {num_parameters / 1e6:.1f} million parameters, "
         f"{train.precision}, batches {batches}\n"
-        f"  {mode.group.world_size} process(es), {mode.device}; {start.job['steps']:,} steps of "
+        f"  {processes}, {mode.device}; {steps} of "
         f"{train.batch_size} rows\n  run folder {start.folder}"
     )

@@ -27,10 +27,15 @@ tracking.logger = logging.getLogger(tracking.__name__)
 def check_trackers(config: OutputConfig) -> None:
     """Raise InputError unless accelerate knows each tracker, and its library is installed."""
     for name in config.trackers:
-        if name not in tracking.LOGGER_TYPE_TO_CLASS or find_spec(name) is None:
+        if name not in tracking.LOGGER_TYPE_TO_CLASS:
             raise InputError(
-                f"output.trackers must be names of {', '.join(tracking.LOGGER_TYPE_TO_CLASS)}, each with its "
-                f"library, found '{name}': correct it, or pip install {name}"
+                f"output.trackers: the installed version of accelerate does not know {name}; leave it out, "
+                "or: pip install --upgrade accelerate"
+            )
+        if find_spec(name) is None:
+            raise InputError(
+                f"output.trackers: the library of {name} is not installed; leave it out, or: pip install "
+                f"{name}"
             )
 
 

@@ -16,13 +16,15 @@ from ..checkpoints.decision import fit_decision
 from ..checkpoints.model_record import add_record
 from ..checkpoints.progress import RunProgress
 from ..checkpoints.resume import load_best_weights
+from ..checkpoints.run_files import PAGE, STATES
 from ..checkpoints.run_folder import cannot_write
 from ..checkpoints.run_start import RunStart
 from ..checkpoints.saver import Saver
-from ..errors import TrainingError, show
+from ..checkpoints.training_state import size_of_states
+from ..errors import TrainingError, counted, show
 from ..modes.mode import Mode
 from ..modes.signals import Stopped, StopSignals, stop_at_once
-from ..report.commands import command_after_pretraining, predict_command
+from ..report.commands import command_after_pretraining, path_word, predict_command
 from ..report.logits_file import split_of_report
 from ..report.measure import metrics_in_training
 from ..report.metrics import is_better
@@ -222,14 +224,17 @@ class Run:
             progress.stopped_early = True
             logger.info(
                 f"Stopped early after step {progress.step}: {metric} has not been better than at step "
-                f"{progress.best_step} in {num_failed} evaluations."
+                f"{progress.best_step} in {counted(num_failed, 'evaluation')}."
             )
         return is_best
 
     def decision_fitter(self) -> Callable[[], dict]:
         """Return a function that fits the decision of the best checkpoint so far, as `fit_decision` does; it
-        may be called while the run trains on. Without a report there is no decision."""
-        if not (self.with_report and self.task.has_labels):
+        may be called while the run trains on. Without a report there is none but that of several labels a
+        row, which always have thresholds."""
+        if not self.task.has_labels:
+            return dict
+        if not self.with_report and not self.task.form.has_several:
             return dict
         dev = None
         if "dev" in self.loaders:
@@ -279,13 +284,25 @@ class Run:
             self.status = 1
         tracked_metrics = {name: metrics[name] for name in self.log.metrics}
         self.log.track(f"report_{split}", tracked_metrics, self.progress.step)
-        logger.info("Saved in %s; %s", self.folder, self.next_step())
+        logger.info("\n".join([f"Saved in {self.folder}", *self.last_lines()]))
 
-    def next_step(self) -> str:
-        """Return what to do with the model, for people, with a command at its end."""
+    def last_lines(self) -> list[str]:
+        """Return what people want to know at the end of a run: where its report is, what the training state
+        is for, and what to do with the model. Commands stand at the end of a line."""
+        lines = []
+        page = self.folder / PAGE
+        if page.exists():
+            lines.append(f"  report, for a browser: {page}")
+        num_bytes = size_of_states(self.folder)
+        if num_bytes:
+            command = f"rm -r {path_word(self.folder / STATES)}"
+            size = f"{num_bytes / 1e6:,.1f} MB"
+            lines.append(f"  training state, {size}, only to train for longer; remove it with: {command}")
         if not self.task.has_labels:
             command = command_after_pretraining(self.folder)
-            return f"train a classifier on rows with labels, here in rows.tsv, with: {command}"
+            lines.append(f"  train a classifier on rows with labels, here in rows.tsv, with: {command}")
+            return lines
         train_table = self.components.dataset.splits["train"].table
         command = predict_command(self.folder, self.config.data, train_table.sources[0])
-        return f"classify text with: {command}"
+        lines.append(f"  classify text with: {command}")
+        return lines

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import shutil
 import sys
 import threading
@@ -16,16 +17,20 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from sklearn.base import is_classifier
+from scipy.sparse import csr_array
+from sklearn.base import is_classifier, is_regressor
+from sklearn.exceptions import DataConversionWarning
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from app import TextClassifier, TextRegressor, load
+from app.api.errors import message_for_python
 from app.checkpoints.run_files import is_finished
 from app.errors import InputError, TrainingError
 from app.prediction.load_checkpoint import load_checkpoint
-from chinese_text_classifier import TextClassifier, load
 from tests.processes import ROOT, finish, full_disk
 from tests.ranks import SMALL as SIZES
 from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint, several_labels
@@ -78,7 +83,7 @@ def test_every_kind_of_sequence_is_taken(model):
         (frozenset(["好"]), "texts must have an order, found a frozenset; give a list"),
         (["好", ""], r"^texts\[1\]: the text is empty"),
         (["好", None], r"^texts\[1\]: the text is empty, found null"),
-        (["好", 3.5], r"^texts\[1\]: the text must be a string, found 3.5"),
+        (["好", 3.5], r"^texts\[1\]: the text must be a string, found 3.5$"),
         (["好", ("好", "坏")], r"found both: texts\[1\] is a pair"),
         ([("好", "坏", "气")], r"at texts\[0\]"),
         (np.array([["好", "坏", "气"]]), r"at texts\[0\]"),
@@ -126,9 +131,12 @@ def rows(pairs: bool = False) -> tuple[list, list[str]]:
 TRAIN, TARGETS = rows()
 
 
+USUAL = {"epochs": 6, "batch_size": 8, "learning_rate": 5e-3, "max_length": 24, "device": "cpu"}
+USUAL |= {"random_state": 1, "settings": SMALL}
+
+
 def tiny(**parameters) -> TextClassifier:
-    defaults = {"epochs": 6, "batch_size": 8, "learning_rate": 5e-3, "max_length": 24, "device": "cpu"}
-    return TextClassifier(**{**defaults, "random_state": 1, "settings": SMALL, **parameters})
+    return TextClassifier(**{**USUAL, **parameters})
 
 
 def test_it_learns_and_answers_as_a_classifier_also_when_it_was_pickled(tmp_path, monkeypatch, capsys):
@@ -153,7 +161,7 @@ def test_it_learns_and_answers_as_a_classifier_also_when_it_was_pickled(tmp_path
 
 
 TWO = ["好", "坏"]
-EPOCHS = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1"
+EPOCHS = "epochs must be auto or an integer from 1 to 1,000,000,000, found -1"
 
 
 @pytest.mark.parametrize(
@@ -162,26 +170,160 @@ EPOCHS = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found
         ({}, TRAIN, TARGETS[1:], r"one label for each text, found shape \(59,\) for 60 texts"),
         ({}, TRAIN, ["好"] * 60, "at least two different labels are needed, found"),
         ({}, TWO, {"a", "b"}, "labels must have an order, found a set"),
-        ({}, TWO, (label for label in (0.5, 1.5)), "all strings or all integers, found 0.5"),
+        (
+            {},
+            TWO,
+            (label for label in (0.5, 1.5)),
+            r"labels\[0\] must be a class, found the number 0.5; TextReg",
+        ),
         ({}, ["好", ""], ["a", "b"], r"texts\[1\]: the text is empty"),
-        ({}, TWO, [["a"], ["b"]], r'labels must be all strings or all integers, found \["a"\]'),
-        ({}, TWO, np.array(["a", 1], dtype=object), "found both"),
+        ({}, TWO, [["a"], "b"], r"labels\[1\] must be a list of labels as in other rows, found 'b'"),
+        ({}, TWO, [["a"], ["b", None]], r"labels\[1\] is missing, found null"),
+        ({}, TWO, [["a"], ["a"]], "at least two different labels are needed, found"),
+        ({}, TWO, [[1, 0, 0], [1, 1, 0]], "each label must have a row, found only 0 for 2; drop it"),
+        ({}, TWO, np.array([[1, 2], [0, 1]]), r"labels\[0\] must have 0 or 1 for each label, found 2 for 1"),
+        ({}, TWO, np.array([[1, 0], [0, np.nan]]), r"labels\[1\] must have 0 or 1 .* found NaN for 1"),
+        ({}, TWO, np.array([["a", "b"], ["b", "a"]]), r"labels\[0\] must have 0 or 1 .* found 'a' for 0"),
+        ({}, TWO, [1.0, np.nan], r"^labels\[1\] is missing, found NaN; drop such rows, or label them$"),
+        ({}, TWO, pd.Series(["a", pd.NA]), r"labels\[1\] is missing"),
+        ({}, TWO, pd.DataFrame({"label": ["a", None]}), r"labels\[1\] is missing"),
+        ({}, TWO, [{"a": 1}, "b"], r"labels\[0\] must be a string or an integer, found {"),
+        ({}, pd.Series(["好", np.nan]), ["a", "b"], r"^texts\[1\]: the text is empty"),
+        ({}, TWO, np.array(["a", 1], dtype=object), r"both: 'a' at labels\[0\] and 1 at labels\[1\]$"),
         ({}, TWO, ["a", None], "found null"),
         ({}, TWO, ["a", " a"], "^labels must be names without white space around them, .* ' a'"),
         ({}, TWO, None, "^labels must be a list, found null"),
-        ({"epochs": -1}, TWO, ["a", "b"], f"^settings: {EPOCHS}"),
+        ({"epochs": -1}, TWO, ["a", "b"], f"^{EPOCHS}"),
         ({"settings": {"train.epoch": 1}}, TWO, ["a", "b"], "did you mean 'train.epochs'"),
         ({"settings": {"data.train": "x"}}, TWO, ["a", "b"], "data.train follows from what fit is given"),
+        ({"dev_size": 0.5}, TWO, ["a", "b"], "^a stratified split .*; add rows, or leave dev_size out$"),
+        ({"dev_size": 2.5}, TWO, ["a", "b"], "^dev_size must be "),
+        ({"settings": {"train.weight_decay": -1}}, TWO, ["a", "b"], "^settings: train.weight_decay must be "),
         ({"settings": {"train.epochs": 2}}, TWO, ["a", "b"], "train.epochs follows from .* a parameter"),
         ({"settings": {"train.best_metric": "rare_f1"}, "dev_size": 1}, TWO, ["a", "b"], "set output_dir"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 def test_bad_input_is_said_before_anything_is_trained(parameters, texts, labels, problem):
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match=problem) as caught:
         tiny(**parameters).fit(texts, labels)
+    assert "--" not in str(caught.value), "words of the command line"
 
 
-@parametrize_with_checks([TextClassifier()])
+def regressor(**parameters) -> TextRegressor:
+    return TextRegressor(**{**USUAL, **parameters})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "problem"),
+    [
+        ([0.5, np.nan], r"^y\[1\] is missing, found NaN; drop such rows$"),
+        ([0.5, "1"], r"^y\[1\] must be a number up to 1e\+100, found '1'$"),
+        ([0.5, np.inf], r"^y\[1\] must be a number up to 1e\+100, found Infinity$"),
+        ([2, 2.0], "^the numbers of y must differ, found 2 in all rows$"),
+        ([1.0, 2, 3], r"^y must have one number for each text, found shape \(3,\) for 2 texts$"),
+        (None, "^y must be a list, found null$"),
+    ],
+)
+def test_what_is_no_number_is_said_with_its_index(numbers, problem):
+    with pytest.raises(InputError, match=problem):
+        regressor().fit(TWO, numbers)
+
+
+def test_numbers_of_texts_are_learnt_also_from_a_column(capsys):
+    numbers = [float(TINY_LABELS.index(label)) for label in TARGETS]
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        fitted = regressor(epochs=12).fit(pd.DataFrame({"text": TRAIN}), pd.DataFrame({"score": numbers}))
+    assert is_regressor(fitted)
+    predicted = fitted.predict(TRAIN)
+    assert (predicted.shape, predicted.dtype) == ((60,), np.float64)
+    assert fitted.score(TRAIN, numbers) == pytest.approx(r2_score(numbers, predicted))
+    assert fitted.score(TRAIN, numbers) > 0.5
+    assert (pickle.loads(pickle.dumps(fitted)).predict(TRAIN) == predicted).all()
+    assert re.fullmatch(r"Model\('/.*/run', task='regression'\)", repr(fitted.model_))
+    with pytest.raises(InputError, match="the model gives numbers, not probabilities; call predict"):
+        fitted.model_.predict_proba(TRAIN)
+
+
+# Each text has one of the labels, and those that end with an even digit one more
+SEVERAL = [
+    [label, "偶"] if text[-1] in "02468" else [label] for text, label in zip(TRAIN, TARGETS, strict=True)
+]
+SEVERAL[0] = []
+ALL_LABELS = sorted({*TINY_LABELS, "偶"})
+INDICATORS = np.array([[int(label in labels) for label in ALL_LABELS] for labels in SEVERAL])
+
+
+@pytest.mark.parametrize("kind", ["lists", "matrix", "sparse", "frame"])
+def test_several_labels_come_back_as_they_were_given(kind, capsys):
+    forms = {
+        "lists": SEVERAL,
+        "matrix": INDICATORS,
+        "sparse": csr_array(INDICATORS),
+        "frame": pd.DataFrame(INDICATORS.astype(float), columns=ALL_LABELS),
+    }
+    epochs = 20 if kind == "lists" else 1
+    fitted = tiny(epochs=epochs).fit(TRAIN, forms[kind])
+    has_names = kind in ("lists", "frame")
+    assert fitted.classes_.tolist() == (ALL_LABELS if has_names else [0, 1, 2, 3])
+    probabilities = fitted.predict_proba(TRAIN)
+    predicted = fitted.predict(TRAIN)
+    is_given = probabilities > 0.5
+    if kind == "lists":
+        assert [set(labels) for labels in predicted] == [
+            set(np.array(ALL_LABELS)[row].tolist()) for row in is_given
+        ]
+        assert fitted.score(TRAIN, SEVERAL) > 0.5
+    else:
+        assert predicted.tolist() == is_given.astype(int).tolist()
+    expected = accuracy_score(INDICATORS, is_given.astype(int))
+    assert fitted.score(TRAIN, forms[kind]) == pytest.approx(expected)
+    assert capsys.readouterr().err == "", "no threshold is missing"
+    # Rows of a test need not have all labels
+    assert fitted.score(TRAIN[:1], forms[kind][:1]) in (0, 1)
+
+
+def test_labels_of_a_column_and_whole_floats_stay_as_they_are():
+    texts = ["今天真开心", "气死我了"] * 8
+    frame = pd.DataFrame({"text": texts, "label": [1.0, 0.0] * 8})
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        fitted = tiny(epochs=20).fit(frame[["text"]], frame[["label"]])
+    assert fitted.classes_.tolist() == [0.0, 1.0]
+    assert fitted.classes_.dtype == np.float64
+    assert fitted.predict(texts[:2]).tolist() == [1.0, 0.0]
+    assert fitted.score(frame[["text"]], frame["label"]) == 1
+
+
+def test_a_model_shows_what_it_is(model):
+    assert repr(model) == f"Model('{model.folder}', task='single_label', labels={LABELS})"
+
+
+def test_without_a_run_load_names_no_option_of_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InputError, match="no finished run in checkpoints/ of the working folder; give load the"
+    ):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("message", "for_python"),
+    [
+        ("settings: train.epochs must be 1", "epochs must be 1"),
+        ("lower train.micro_batch_tokens", "lower train.micro_batch_tokens"),
+        (
+            "/tmp/x/train.jsonl: wrong; set --data.max_length, --train.seed or --data.long",
+            "wrong; set max_length, random_state or data.long",
+        ),
+        ("ran out; a smaller --batch_tokens helps", "ran out; a smaller batch_tokens helps"),
+        ("run/data.csv, 'train.epochs' stay", "run/data.csv, 'train.epochs' stay"),
+    ],
+)
+def test_errors_name_parameters(message, for_python):
+    assert message_for_python(message, "/tmp/x/train.jsonl") == for_python
+
+
+@parametrize_with_checks([TextClassifier(), TextRegressor()])
 def test_scikit_learn_finds_an_estimator(estimator, check):
     check(estimator)
 
@@ -273,7 +415,7 @@ def test_a_missing_encoder_is_an_error_with_its_command(monkeypatch, tmp_path):
 
 PROJECT = """
 import app
-from chinese_text_classifier import TextClassifier, load
+from chinese_text_classifier import TextClassifier, TextRegressor, load
 from chinese_text_classifier.words import _, in_language
 print(app.NAME)
 with in_language('zh'): print(_('rows'))
@@ -418,7 +560,7 @@ def test_each_label_stays_itself(labels):
 MERGED = [
     (["1", "1.0"], "^the label '1.0' is read as '1'"),
     (["pos", "__label__pos"], "^the label '__label__pos' is read as 'pos'"),
-    ([True, 1, 2], "found both: True and 1"),
+    ([True, 1, 2], r"found both: True at labels\[0\] and 1 at labels\[1\]"),
     (["a", "b\ud800"], "^the label .* cannot be used: unpaired surrogate"),
     (["a", "\u200b"], "^the label .* cannot be used: the label is empty"),
     (["a", "__label__"], "^the label '__label__' is read as ''"),

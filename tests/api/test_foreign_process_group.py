@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from chinese_text_classifier import TextClassifier, load
+from app import TextClassifier, load
 from tests.ranks import SMALL, fork
 from tests.tiny import tiny_lines
 

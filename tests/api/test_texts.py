@@ -5,9 +5,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from app.api.texts import TextColumns, rows_of
+from app import load
+from app.api.texts import rows_of
 from app.errors import InputError
-from chinese_text_classifier import load
+from app.prediction.trained_model import TextColumns
 from tests.saved_classifier import save_checkpoint
 
 TITLES = ["今天真好", "气死我了", "电影"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from app.checkpoints import training_state
 from app.checkpoints.job import MASKS, MASKS_BY_ROW
@@ -13,9 +14,15 @@ from app.checkpoints.progress import RunProgress
 from app.checkpoints.resume import restore_best_model, state_to_resume
 from app.checkpoints.run_files import HISTORY, saved_states, step_of_state
 from app.checkpoints.run_folder import cannot_write
-from app.checkpoints.training_state import drop_states, load_training_state, save_training_state
+from app.checkpoints.training_state import (
+    drop_states,
+    load_training_state,
+    save_training_state,
+    share_weights,
+    size_of_states,
+)
 from app.errors import InputError, TrainingError
-from app.runtime.disk import checksum
+from app.runtime.disk import checksum, whole_file
 from tests.processes import full_disk
 
 FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
@@ -86,6 +93,15 @@ def test_a_run_of_an_earlier_version_resumes_with_other_masks_of_dropout_and_say
     save(tmp_path, 8, JOB | {MASKS: MASKS_BY_ROW})
     assert state_to_resume(tmp_path, JOB | {MASKS: MASKS_BY_ROW}).progress == progress_of(8)
     assert message not in caplog.text
+
+
+def test_a_run_with_the_values_of_an_earlier_version_resumes(tmp_path):
+    earlier = {"data.quoting": "none", "train.class_weights": "none"}
+    save(tmp_path, 7, JOB | earlier)
+    now = JOB | {"data.quoting": "never", "train.class_weights": None}
+    assert state_to_resume(tmp_path, now).progress == progress_of(7)
+    with pytest.raises(InputError, match=r"data\.quoting was never and is auto"):
+        state_to_resume(tmp_path, now | {"data.quoting": "auto"})
 
 
 def flip_a_bit(path: Path) -> None:
@@ -191,3 +207,50 @@ def test_what_a_killed_process_left_is_removed_and_other_files_stay(tmp_path):
     assert {path.name for path in (tmp_path / "state").iterdir()} == {"notes.md", "step-00000005"}
     drop_states(tmp_path, 0)
     assert set(files(tmp_path / "state")) == {"notes.md"}
+
+
+def size_of_files(folder: Path, *names: str) -> int:
+    return sum((folder / name).stat().st_size for name in names)
+
+
+def test_a_finished_run_has_the_weights_of_its_model_on_the_disk_once(tmp_path):
+    """Also where a process was killed while it made the link."""
+    save(tmp_path, 5)
+    state = state_of(tmp_path, 5)
+    model = tmp_path / "model.safetensors"
+    before = files(state)
+    assert size_of_states(tmp_path) == size_of_files(state, *FILES)
+    (state / ".best.safetensors").write_bytes(b"half")
+    share_weights(tmp_path)
+    share_weights(tmp_path)
+    assert files(state) == before
+    assert (state / "best.safetensors").samefile(model)
+    others = [name for name in FILES if name != "best.safetensors"]
+    assert size_of_states(tmp_path) == size_of_files(state, *others)
+    # A better model is a new file
+    with whole_file(model) as file:
+        file.write(b"better")
+    assert files(load_training_state(tmp_path).folder) == before
+    share_weights(tmp_path)
+    assert not (state / "best.safetensors").samefile(model), "they differ"
+
+
+def test_the_last_weights_are_on_the_disk_once_where_they_are_the_best(tmp_path):
+    save(tmp_path, 5)
+    weights = load_training_state(tmp_path).weights
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    share_weights(tmp_path)
+    names = {path.name for path in state_of(tmp_path, 5).iterdir() if path.stat().st_nlink == 2}
+    assert names == {"weights.safetensors"}
+    assert load_training_state(tmp_path).progress.step == 5
+
+
+def test_where_there_are_no_links_the_copy_stays(tmp_path, monkeypatch):
+    def refuse(*names) -> None:
+        raise OSError(95, "Operation not supported")
+
+    save(tmp_path, 5)
+    before = files(state_of(tmp_path, 5))
+    monkeypatch.setattr("os.link", refuse)
+    share_weights(tmp_path)
+    assert files(state_of(tmp_path, 5)) == before

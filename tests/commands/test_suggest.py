@@ -1,5 +1,6 @@
 """Which rows `python -m app suggest` names, and why."""
 
+import codecs
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +43,10 @@ def suggest(run, tmp_path):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_new_rows_are_written_with_their_columns_and_the_guess(suggest, capsys, strategy):
+def test_new_rows_are_written_with_their_columns_and_the_guess(suggest, tmp_path, capsys, strategy):
     rows = suggest("next.csv", "--num", "7", "--strategy", strategy)
     assert [*rows[0]][:4] == ["id", "text", "label", "probability"]
+    assert (tmp_path / "next.csv").read_bytes().startswith(codecs.BOM_UTF8)
     assert len({row["text"] for row in rows}) == 7
     assert {int(row["id"]) for row in rows} <= set(range(30))
     stderr = capsys.readouterr().err
@@ -52,6 +54,28 @@ def test_new_rows_are_written_with_their_columns_and_the_guess(suggest, capsys, 
     assert "7 rows in " in stderr
     # The same command again: nothing is overwritten
     assert suggest("next.csv", status=2) == rows
+    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert len(suggest("next.csv", "--num", "3", "--overwrite")) == 3
+
+
+def test_the_run_is_the_first_word_or_an_option_or_the_newest(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("pool.csv").write_text("text\n今天真开心\n差\n一般\n", encoding="utf-8")
+    Path("checkpoints").symlink_to(run.parent)
+    forms = [[str(run), "pool.csv", "a.csv"], ["pool.csv", "--checkpoint", str(run), "b.csv"]]
+    forms += [["pool.csv", "c.csv"], ["--num", "50", "checkpoints/run", "pool.csv", "d.csv"]]
+    written = set()
+    for words in forms:
+        capsys.readouterr()
+        assert main([*words, "--device", "cpu"]) == 0
+        assert ("model checkpoints/run\n" in capsys.readouterr().err) == (words[1] == "c.csv")
+        [name] = [word for word in words if word in ("a.csv", "b.csv", "c.csv", "d.csv")]
+        written.add(Path(name).read_bytes())
+    assert len(written) == 1
+    assert main(["nothing", "pool.csv", "e.csv"]) == 2
+    assert "nothing: a checkpoint must be a folder" in capsys.readouterr().err
+    assert main(["checkpoints/run", "pool.csv"]) == 2
+    assert "a file POOL and a file OUT are needed, found 1" in capsys.readouterr().err
 
 
 def test_the_least_certain_rows_are_chosen_or_the_surest_of_each_label(suggest):

@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import re
 import socket
 import sys
 from itertools import pairwise
@@ -13,6 +14,9 @@ import pytest
 
 from app.commands import VERBS, main, run_verb
 from app.commands.one_model import KEY
+from app.commands.parser import Parser
+from app.config.allowed_values import describe
+from app.config.schema import SETTINGS
 from app.errors import show
 from app.modes import MODES
 from app.runtime.processes import exit_status
@@ -81,7 +85,7 @@ def test_helps_and_mistakes_are_told_without_torch_and_helps_have_commands():
         of_verb = helps[verb].replace(f"python -m app {verb}", f"python {script}")
         assert helps[script].split() == of_verb.split()
     options = helps["predict"].partition("options:")[2]
-    assert options.count("(default") == options.count("\n  --") == 15
+    assert options.count("(default") == options.count("\n  --") == 17
 
 
 def verbs_run_in(path: Path) -> set[str]:
@@ -143,13 +147,27 @@ def test_a_verb_is_called_as_the_program_and_an_unknown_one_names_the_nearest_or
 
 
 PACKAGES = {"serve": "fastapi", "explain": "captum", "tune": "optuna", "export": "onnx"}
-EXISTS = "a new file in a folder is needed; choose another name"
+EXISTS = "the file exists; choose another name, or replace it with --overwrite"
 # What begins a command line, and what may follow with the error that it gives; a run named {model} is there,
 # and the files of `test_what_cannot_be_done`
 REFUSED = {
     "predict --checkpoint {model}": [
-        ("", "texts are needed, or --input FILE"),
         ("今天 --input lines.txt", "not both"),
+        ("今天 --model x", "unrecognized arguments: --model; did you mean '--checkpoint'?"),
+        ("used 今天", "used is a folder without a model; name the folder of a run"),
+        ("今天 lines.txt", "there is a file lines.txt; to classify its rows, write --input lines.txt"),
+        (
+            "used/lost 今天",
+            "used/lost; did you mean 'used/notes'? A text that looks like a name goes after",
+        ),
+        ("folder/model --input lines.txt", "texts are needed, or --input FILE, not both"),
+        ("--checkpoint '' 今天", "--checkpoint must be a folder, found nothing"),
+        ("今天 真好 --text_pair 差", "--text_pair is for one TEXT"),
+        ("--input lines.txt --text_pair 差", "--text_pair is for one TEXT"),
+        ("今天 --overwrite", "--overwrite is for --output FILE or --report FOLDER"),
+        ("--input lines.txt --output used.csv", "used.csv: a file is needed, and this is a folder"),
+        ("--input new.csv --output new.csv --overwrite", "this file is read, so it is not replaced"),
+        ("--input lines.txt --engine ray --output out --overwrite", "ray writes into a new folder only"),
         ("--inptu lines.txt", "did you mean '--input'?"),
         ("--input lines.txt --text_column text", "plain text has no columns"),
         ("--input lines.xyz", "set --data.format"),
@@ -157,7 +175,7 @@ REFUSED = {
         ("--input lines.txt --output labels.xls", "the name must end in .csv, .xlsx, .jsonl"),
         ("--input lines.txt --output a.parquet", "Parquet is written for Parquet"),
         ("--input lines.txt --data.header maybe", "--data.header must be true or false"),
-        ("--input lines.txt --output no/a.csv", f"--output no/a.csv: {EXISTS}"),
+        ("--input lines.txt --output no/a.csv", "--output no/a.csv: there is no folder no; make it"),
         ("--input lines.txt --output labels/", "a folder needs --engine"),
         ("--input lines.txt --actors 2", "--actors is for --engine ray"),
         ("--input lines.txt --engine ray", "--engine ray needs files --input and a new folder --output"),
@@ -183,30 +201,49 @@ REFUSED = {
         ("new.csv --output x.csv", "remove TEXTs, --output"),
         ("new.csv --on_bad_row keep", "set --on_bad_row to error or skip"),
         ("new.csv --report used", "an empty or a new folder is needed"),
+        ("new.csv --report {model} --overwrite", "the report of a run is not replaced"),
+        ("out/report.json --report out --overwrite", "out/report.json"),
         ("new.csv --data.label_separator |", "are for several labels a row"),
         ("lines.txt --format text", "found plain text"),
     ],
     "explain {model} 今天真开心，手机质量不好": [
         ("--label 没有", "--label must be a label of the model, found '没有'"),
-        ("--html nowhere/x.html", f"--html nowhere/x.html: {EXISTS}"),
+        ("--html nowhere/x.html", "--html nowhere/x.html: there is no folder nowhere"),
         ("--html old.html", f"--html old.html: {EXISTS}"),
         ("--colour red", "command line: unrecognized arguments"),
     ],
     "explain nothing": [("今天", "there is no such folder")],
+    "explain": [
+        ("今天 --text_pair 差 --checkpoint nothing", "nothing: a checkpoint must be a folder"),
+        ("{model}", "one TEXT is needed, found 0"),
+        ("今天 真好 电影", "one TEXT is needed, found 3"),
+        ("{model} lines.txt", 'there is a file lines.txt; to explain its text, write "$(cat lines.txt)"'),
+        ("今天", "there is no finished run in checkpoints/"),
+    ],
     "export {model}": [
         ("--precision int8 --output small", "found no settings of one; name a file of texts with --rows"),
-        ("--rows lines.txt --output used", "a new folder is needed"),
+        ("--rows lines.txt --output used", "a new folder is needed, and this one exists"),
+        ("--rows lines.txt --output used --overwrite", "with nothing else in it, found more, notes"),
+        ("--rows lines.txt --output no/onnx", "--output no/onnx: there is no folder no"),
+        ("--rows lines.txt --checkpoint used", "two models are named"),
     ],
+    "export": [("", "there is no finished run in checkpoints/")],
     "serve --port 0": [
         ("--port 70000", "--port must be from 0 to 65,535, found 70000"),
         ("--prot 80", "--prot"),
         ("--allowed_hosts http://a", "names of hosts without a port are needed"),
         ("no/model", "no/model: a checkpoint must be a folder"),
+        ("--checkpoint no/model", "no/model: a checkpoint must be a folder"),
+        ("a --checkpoint b", "two models are named, a and --checkpoint b; leave one out"),
         ("--host 256.0.0.1", "--host 256.0.0.1 --port 0: cannot listen there"),
     ],
     "suggest new.csv": [
         ("next.csv --num 0", "--num must be at least 1, found 0"),
-        ("next.txt", "the name must end in .csv, .xlsx, .jsonl, .ndjson"),
+        ("next.txt --checkpoint {model}", "the name must end in .csv, .xlsx, .jsonl, .ndjson"),
+        ("next.csv", "there is no finished run in checkpoints/"),
+        ("", "a file POOL and a file OUT are needed, found 1 names"),
+        ("old.csv --checkpoint {model}", f"OUT old.csv: {EXISTS}"),
+        ("new.csv --checkpoint {model} --overwrite", "this file is read, so it is not replaced"),
     ],
     "cross-validate": [
         ("--folds 1", "--folds must be from 2 to 1,000, found 1"),
@@ -244,6 +281,7 @@ def test_what_cannot_be_done_is_an_error_and_no_file_changes(
     if package := PACKAGES.get(verb):
         pytest.importorskip(package)
     Path("used").mkdir()
+    Path("used.csv").mkdir()
     for name in ("lines.txt", "lines.xyz", "used/notes", "used/more", "old.csv", "old.html"):
         Path(name).write_text("今天\n", encoding="utf-8")
     Path("linked.csv").symlink_to("old.csv")
@@ -292,3 +330,39 @@ def test_a_removed_working_folder_is_an_error(tmp_path, command):
     done = finish([sys.executable, "-c", code], tmp_path / "folder", PYTHONPATH=str(ROOT))
     rule = "the working folder must exist, but it was removed; change to another one (cd) and run it again"
     assert (done.returncode, done.stderr) == (2, f"error: {rule}\n")
+
+
+def parser_of(verb: str, monkeypatch) -> Parser:
+    """Return the parser of a verb, which is made where its help is asked for."""
+    parsers = []
+    monkeypatch.setattr(Parser, "print_help", lambda parser, file=None: parsers.append(parser))
+    main([verb, "--help"])
+    return parsers[-1]
+
+
+# The help of train is that of the settings, for which the tests of the settings say the same
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "train"])
+def test_none_unsets_an_option_without_a_default(verb, monkeypatch):
+    parser = parser_of(verb, monkeypatch)
+    monkeypatch.undo()
+    texts = ["x" for action in parser._actions if not action.option_strings and action.nargs != "*"]
+    for action in parser._actions:
+        if not action.option_strings or action.nargs is not None or action.default is not None:
+            assert "(default: none)" not in (action.help or "")
+            continue
+        setting = action.option_strings[-1].removeprefix("--")
+        if setting in SETTINGS and "none" not in describe(SETTINGS[setting]).split(" or "):
+            continue
+        for words in ([action.option_strings[0], "none"], [f"{action.option_strings[-1]}=None"]):
+            arguments, _settings = parser.parse_known_args([*texts, *words])
+            assert getattr(arguments, action.dest) is None
+
+
+def test_an_option_that_none_may_unset_still_refuses_other_values(capsys):
+    assert main(["predict", "x", "--threshold", "nine"]) == 2
+    assert "error: --threshold must be from 0 to 1, found nine" in capsys.readouterr().err
+    assert main(["predict", "x", "--data.quoting", "none"]) == 2
+    renamed = "--data.quoting must be one of auto, double, never, found none, which is called never now"
+    assert renamed in capsys.readouterr().err
+    assert main(["predict", "x", "--engine", "spark"]) == 2
+    assert re.search("--engine: invalid choice: 'spark' .choose from '?ray'?.", capsys.readouterr().err)

@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from app.config.command_line import load_config
-from app.config.help import USUAL, explanation, help_text, markdown
+from app.checkpoints.run_history import read_settings
+from app.config.allowed_values import describe, literal_values
+from app.config.command_line import load_config, load_data_settings
+from app.config.help import MEANING_OF_NONE, USUAL, explanation, help_text, markdown
+from app.config.other_names import OTHER_NAMES
 from app.config.schema import SETTINGS, Config, ModelConfig, OutputConfig, TrainConfig
 from app.errors import InputError
 from tests.processes import ROOT
@@ -65,6 +68,11 @@ def test_null_as_a_name_is_refused_and_the_error_names_random(load, tmp_path, wr
     rule = r"model\.name must be e5-small-zh, .*, or random \(for random weights\), found "
     with pytest.raises(InputError, match=rf"^{tmp_path}/a\.yaml, line 2: {rule}"):
         load(f"model:\n  {written}\n")
+
+
+def test_a_configuration_knows_which_settings_are_given_also_with_their_defaults(load):
+    config = load("data: {task: single_label}", "--train.epochs=2")
+    assert config.given == {"data.task", "train.epochs"}
 
 
 RANDOM_FILE = "model: {name: random, vocab_file: vocab.txt, architecture: ernie}"
@@ -156,6 +164,112 @@ def test_options_win_over_files_and_later_files_over_earlier_ones(write):
     assert load_config(["--config", wrong, "--train.epochs", "4"]).train.epochs == 4
 
 
+def value_of(config: Config, name: str):
+    group, _dot, key = name.partition(".")
+    return getattr(getattr(config, group), key)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_none_unsets_a_setting_that_may_be_none_and_is_no_other_value(load, name):
+    """On the command line and in YAML, in any case; the help says what none means, and no other choice has
+    this name."""
+    group, _dot, key = name.partition(".")
+    assert "none" not in map(str, literal_values(SETTINGS[name]))
+    may_be_none = value_of(Config(), name) is None
+    assert bool(MEANING_OF_NONE.search(explanation(name))) == may_be_none
+    assert ("none" in describe(SETTINGS[name]).split(" or ")) == may_be_none
+    assert re.search(rf"\| `{name}` \|.*\(default: none\) \|", markdown()) is not None or not may_be_none
+    written = [f"{group}:\n  {key}: {word}\n" for word in ("none", "None", "null", "~", '"none"')]
+    words = ([f"--{name}", "none"], [f"--{name}=NONE"], [f"--{name}=null"])
+    if may_be_none:
+        unset_configs = [load(text) for text in written]
+        unset_configs += [load("# nothing\ntrain: {}\n", *option) for option in words]
+        values = {value_of(config, name) for config in unset_configs}
+        assert values == {None if name != "output.name" else "a"}
+        return
+    for text in written:
+        with pytest.raises(
+            InputError, match=rf"a.yaml, line 2: {name} must be .*, found nothing; give it a v"
+        ):
+            load(text)
+    for option in words[:2]:
+        with pytest.raises(
+            InputError, match=rf"^command line: {name} must be .*, found nothing; give it a v"
+        ):
+            load_config(option)
+
+
+def test_none_of_the_command_line_unsets_what_a_file_sets_and_a_label_may_be_called_none(load):
+    text = "train: {learning_rate: 0.1}\ndata: {labels: [favor, none]}\nmodel: {config: {a: none, b: [none]}}"
+    config = load(text, "--train.learning_rate", "none", "--model.config.c", "none")
+    assert config.train.learning_rate is None
+    assert config.data.labels == ["favor", "none"]
+    # transformers has such a value: norm_rel_ebd of DeBERTa
+    assert config.model.config == {"a": "none", "b": ["none"], "c": "none"}
+    assert load(text, "--data.labels", "[none, against]").data.labels == ["none", "against"]
+
+
+def test_the_names_of_earlier_versions_in_the_files_of_their_runs_are_read(write):
+    text = "data:\n  quoting: none\n  train: a.csv\n  of_another_version: 1\ntrain:\n  class_weights: none\n"
+    path = write("config.yaml", text)
+    assert load_data_settings(path).quoting == "never"
+    assert read_settings(path.parent) == {
+        "data.quoting": "never",
+        "data.train": "a.csv",
+        "data.of_another_version": 1,
+        "train.class_weights": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "resume", "epochs"),
+    [
+        (["--resume"], "auto", "auto"),
+        (["--resume", "--train.epochs", "3"], "auto", 3),
+        (["--train.epochs", "3", "--resume"], "auto", 3),
+        (["--resume", "train.epochs=3"], "auto", 3),
+        (["--output.resume", "--train.epochs=3"], "auto", 3),
+        (["--resume", "never"], "never", "auto"),
+        (["--resume=auto"], "auto", "auto"),
+    ],
+)
+def test_resume_alone_is_auto(words, resume, epochs):
+    config = load_config(words)
+    assert (config.output.resume, config.train.epochs) == (resume, epochs)
+
+
+def test_names_of_other_trainers_lead_to_the_setting():
+    for name, setting in OTHER_NAMES.items():
+        assert setting.split()[0] in SETTINGS
+        if " " in setting:
+            load_config(f"--{setting}".split())
+        for written in (name, name.replace("_", "-")):
+            with pytest.raises(InputError, match=rf"no setting '{written}'; did you mean '{setting}'\?"):
+                load_config([f"--{written}", "1"])
+    usual = {
+        "lr": "train.learning_rate",
+        "model": "model.name",
+        "epochs": "train.epochs",
+        "batch_size": "train.batch_size",
+        "output_dir": "output.dir",
+        "learning_rate": "train.learning_rate",
+        "num_train_epochs": "train.epochs",
+        "model_name_or_path": "model.name",
+        "per_device_train_batch_size": "train.batch_size",
+        "seed": "train.seed",
+        "max_length": "data.max_length",
+    }
+    for name, setting in usual.items():
+        with pytest.raises(InputError, match=rf"no setting '{name}'; did you mean '{setting}'\?"):
+            load_config([f"--{name}", "1"])
+
+
+def test_trackers_are_those_of_accelerate():
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    assert set(literal_values(SETTINGS["output.trackers"])) >= set(LOGGER_TYPE_TO_CLASS)
+
+
 NUMBER = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found "
 LEVELS = "data.label_hierarchy must be what is between the levels of a label, such as - or /, and not data."
 SEVERAL = ["--data.task=multi_label", "--data.train=x", "--data.label_columns=[a, b]"]
@@ -172,20 +286,35 @@ MISTAKES = [
     (f"a: {'1' * 5000}\n", "is not a readable YAML file", "strings in quotes"),
     ("[" * 1_000, "is not a readable YAML file", "recursion"),
     ("train:\n  epochs:\n", NUMBER + "nothing; give it a value"),
+    ("train: {lr: 1e-4}", "there is no setting 'train.lr'; did you mean 'train.learning_rate'?"),
+    (
+        'data: {train: "C:\\new.csv"}',
+        "found C:\\new.csv: in double quotes, YAML reads \\n",
+        "use single quotes",
+    ),
+    ('data: {train: "C:\\data.csv"}', "is not a readable YAML file", "a backslash in single quotes"),
+    ("data: {quoting: none}", "found nothing; give it a value (what was called none is called never now)"),
+    ("train: {learning_rate: 0}", "train.learning_rate must be above 0, or nothing is learnt", "found 0"),
+    ("output: {trackers: [tensorbord]}", "found ['tensorbord']; did you mean 'tensorboard'?"),
+    ("output: {trackers: none}", "([]: none of them), found nothing;", "its default, [tensorboard]"),
     ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or a list", "found 5"),
     ("data: {labels: [0, 1]}", "must be a list such as [a, b] of two or more different", "found [0, 1]"),
     ("data: {labels: ['好 ', 坏]}", "without white space around them", "found ['好 ', '坏']"),
     ("train: {optimizer: adam}", "must be one of adamw, sgd, found adam; did you mean 'adamw'?"),
-    ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
-    ("train: {learning_rate: -1e-3}", "must be a finite number of at least 0 or null, found -1e-3"),
-    ("train: {warmup: .nan}", "train.warmup must be a finite number of at least 0 or null, found nan"),
+    ("train: {class_weights: balance}", "must be balanced or a list of numbers or none", "mean 'balanced'?"),
+    ("train: {learning_rate: -1e-3}", "must be a finite number of at least 0 or none, found -1e-3"),
+    ("train: {warmup: .nan}", "train.warmup must be a finite number of at least 0 or none, found nan"),
     ("data: {dev_size: 1.5}", "must be 0, a fraction below 1 or a whole number of rows", "found 1.5"),
     ("train: {timeout: 9}", "train.timeout must be an integer from 10 (seconds), or ranks that", "found 9"),
     (["--data.tr=x"], "there is no setting 'data.tr'; did you mean 'data.train'?"),
     (["--lerning_rate", "1"], "no setting 'lerning_rate'; did you mean 'train.learning_rate'? (--help all"),
     (["--deepspeed={}"], "no setting 'deepspeed'; did you mean 'deepspeed.stage'?"),
     (["--train.epochs", "x"], NUMBER + "x"),
-    (["--train.epochs"], "--train.epochs needs a value after it"),
+    (["--train.epochs"], "--train.epochs needs a value after it: auto or an integer from 1"),
+    (["--train.epochs", "none"], NUMBER + "nothing; give it a value, or leave it out for its default, auto"),
+    (["--config"], "--config needs a value after it: a YAML file"),
+    (["--fp16"], "there is no setting 'fp16'; did you mean 'train.precision fp16'?"),
+    (["--resume", "checkpoints/a"], "output.resume must be one of never, auto, found checkpoints/a"),
     (["--data.train", ""], "--data.train needs a value after it"),
     (["--data.dev", "x.csv"], "data.dev must be given together with data.train, found x.csv"),
     (["train.csv"], "unrecognized argument: train.csv", "--data.train FILE"),
@@ -268,6 +397,10 @@ def test_the_usual_help_fits_on_a_screen_and_has_the_defaults_of_the_plain_comma
     assert max(map(len, text.splitlines())) <= 110
     assert "   one line\npython run_single.py   another" in text
     assert set(USUAL) <= set(SETTINGS)
+    for name in USUAL:
+        choices = ",".join(map(str, literal_values(SETTINGS[name])))
+        # A list of numbers may stand in place of "balanced", and a number of "auto"
+        assert f"{{{choices}}}" in text or choices in ("", "auto", "balanced")
     for name, default in (("model.name", "e5-small-zh"), ("train.precision", "auto")):
         assert re.search(rf"^  --{name} .*\(default: {default}\)$", text, re.MULTILINE)
 

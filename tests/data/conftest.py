@@ -50,10 +50,10 @@ def table_of(write, tmp_path):
 def report_of(tmp_path, tiny_tokenizer):
     """Return the data report of a dataset in which a row has at most `max_length` tokens."""
 
-    def report(dataset, max_length=8):
+    def report(dataset, max_length=8, is_task_chosen=False):
         stores = {}
         for name, split in dataset.splits.items():
             stores[name] = open_store(split.table, tiny_tokenizer, max_length, str(tmp_path / "cache"))
-        return render(dataset, stores)
+        return render(dataset, stores, is_task_chosen)
 
     return report

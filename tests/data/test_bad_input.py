@@ -89,7 +89,7 @@ ROW = [
     ("a.tsv", "好\t坏\t1\n", "2 columns are needed|found 3: '好 | 坏 | 1'|remove", None),
     ("a.csv", "好\n", "2 columns are needed|found 1: '好'|fill in", None),
     ("a.csv", "好,坏,1\n", "2 columns are needed|in CSV, enclose it in double quotes", None),
-    ("a.csv", '"好"坏,1\n', "not valid CSV|double the quotes|--data.quoting none", None),
+    ("a.csv", '"好"坏,1\n', "not valid CSV|double the quotes|--data.quoting never", None),
     ("a.json", '["好\\ud83d", 1],\n', "unpaired surrogate U+D83D|'好�'|fix the file", None),
     ("a.jsonl", "[5, 1]\n", "the text must be a string|found 5|--data.text_column", None),
     ("a.json", "[null, 1],\n", "the text is empty, found null", None),

@@ -323,6 +323,23 @@ def test_a_killed_preparation_is_said_and_leaves_nothing(tmp_path):
     assert not folders(tmp_path)
 
 
+def write_part(folder: Path, content: str) -> None:
+    (folder / "part").write_text(content)
+
+
+def test_a_folder_that_another_machine_builds_meanwhile_is_taken(tmp_path):
+    """On some network file systems a lock holds on one machine only."""
+    folder = tmp_path / "x"
+
+    def build(temporary: Path) -> None:
+        write_part(temporary, "here")
+        build_once(tmp_path / "other", write_part, "elsewhere", num_bytes=0).rename(folder)
+
+    assert build_once(folder, build, num_bytes=0) == folder
+    assert (folder / "part").read_text() == "elsewhere"
+    assert not list(tmp_path.glob("*.aside-*"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_it_ends_with_the_process_that_waits(tmp_path, number):
     pid = tmp_path / "pid"

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from app import load
 from app.data.labels import sort_labels
 from app.data.read import ReadOptions
 from app.data.report import doubtful_labels
@@ -15,7 +16,6 @@ from app.errors import InputError, excerpt
 from app.prediction.open_model import OpenedModel
 from app.prediction.sources import options_of_run
 from app.prediction.trained_model import read_trained_model, trained_with
-from chinese_text_classifier import load
 from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import save_checkpoint
 from tests.verbs import predict
@@ -140,8 +140,29 @@ def test_the_data_report_warns_of_labels_that_look_alike_or_like_a_missing_value
     wanted = [*(name for names in alike for name in names), *missing]
     assert doubtful_labels([*wanted, *different]) == list(map(excerpt, wanted))
     dataset = opened(train="".join(f"文本{label}\t{label}\n" for label in ("好", "1", "01", "nan")))
-    [line] = [line for line in report_of(dataset).splitlines() if "  warning" in line]
+    [line] = [line for line in report_of(dataset).splitlines() if "  warning: labels" in line]
     assert line.endswith("are separate classes: '01', '1', 'nan'")
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_asked"),
+    [
+        (["0", "1", "2", "3", "4", "5"], True),
+        (["1", "2.5", "-3"], True),
+        (["0", "1"], False),
+        (["1", "5"], False),
+        (["1", "2", "three"], False),
+    ],
+)
+def test_the_data_report_asks_whether_numbers_are_classes(opened, report_of, labels, is_asked):
+    rows = [f"文本{label}\t{label}\n" for label in labels]
+    dataset = opened(train="".join(["text\tlabel\n", *rows]))
+    lines = [line for line in report_of(dataset).splitlines() if "are numbers" in line]
+    assert len(lines) == is_asked
+    for line in lines:
+        assert line.startswith(f"  note: the {len(labels)} labels are numbers, and are trained as classes")
+        assert "for scores set --data.task regression, for ordered labels such as stars --data.task o" in line
+    assert "are numbers" not in report_of(dataset, is_task_chosen=True)
 
 
 TEXTS = ["甲一", "乙二", "丙三", "丁四", "戊五", "己六"]

@@ -102,9 +102,9 @@ def test_the_report_for_people(opened, report_of):
         f"tokens by percentile: {lengths}; 7 rows (31.8%) not read whole (data.long cut, data.max_length 16)"
         in text
     )
-    assert "1 repeated texts; 1 texts with conflicting labels" in text
-    assert "dev: 1 rows; 愤怒 1 (100.0%), 高兴 0 (0.0%)" in text
-    assert "1 rows whose text is also in train" in text
+    assert "1 repeated text; 1 text with conflicting labels" in text
+    assert "dev: 1 row; 愤怒 1 (100.0%), 高兴 0 (0.0%)" in text
+    assert "1 row whose text is also in train" in text
 
 
 def test_the_report_of_many_classes_and_of_hostile_labels(opened, report_of):
@@ -114,6 +114,18 @@ def test_the_report_of_many_classes_and_of_hostile_labels(opened, report_of):
     assert "51 classes, the largest 类49 53 (3.7%), 类48 52" in text
     assert len(text) < 1000
     assert all(character == "\n" or character.isprintable() for character in text)
+
+
+def test_the_report_warns_where_many_tokens_are_unknown(opened, report_of):
+    """Each row has two special tokens, five characters, and of these `num_unknown` unknown ones."""
+    for num_unknown, warning in ((1, None), (2, "warning: 29% of the tokens are unknown, and the model")):
+        text = "龘" * num_unknown + "真" * (5 - num_unknown)
+        train = "".join(f"{text}\t{MOODS[n % 2]}\n" for n in range(20))
+        lines = report_of(opened(train=train)).splitlines()
+        warnings = [line.strip() for line in lines if "of the tokens are unknown" in line]
+        assert bool(warnings) == (warning is not None)
+        if warning:
+            assert warnings[0].startswith(warning)
 
 
 def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):

@@ -6,6 +6,7 @@ import json
 import random
 import sys
 import zipfile
+from pathlib import Path
 from typing import get_args
 
 import pandas as pd
@@ -14,7 +15,8 @@ import pytest
 from app.config.schema import FormatName
 from app.data.encodings import file_encoding
 from app.data.read import FORMATS, ReadOptions, recognised
-from app.data.row_reader import open_rows
+from app.data.row_reader import open_records, open_rows
+from app.data.rows import Row
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
 from app.prediction.trained_model import TrainedModel, trained_with
@@ -56,6 +58,27 @@ def content_of(format: str, pairs=PAIRS) -> bytes:
     if format == "text":
         return "\n".join(texts).encode()
     return frame.to_csv(sep=FORMATS[format].delimiter, index=False).encode()
+
+
+@pytest.mark.parametrize("num_before", [0, 2046])
+def test_rows_of_several_lines_and_broken_ones_have_the_number_of_their_line(write, num_before):
+    """Blank lines, line ends of every kind in fields, two broken records of one and of two lines."""
+    content = "text,label\n" + "好,a\n" * num_before
+    content += '\n"一\n二",a\n"三\r四\r\n五",b\r\n\n"坏"了,b\n六,a\r"七\n坏"了,b\n\ufeff"八",a\n'
+    found = []
+    for row in read(write("rows.csv", content), format="csv"):
+        text = row.text if isinstance(row, Row) else "-"
+        found.append((row.line - num_before, text))
+    assert found[num_before:] == [
+        (3, "一\n二"),
+        (5, "三\r四\r\n五"),
+        (9, "-"),
+        (10, "六"),
+        (11, "-"),
+        (12, "-"),
+        (13, "八"),
+    ]
+    assert len(found) == num_before + 7
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -128,7 +151,7 @@ CASES = {
     "quotes": case("a.csv", QUOTES, OF_QUOTES, [2, 3, 6]),
     "quotes of tabs": case("a.tsv", '"今天\t1\n好"坏\t2\n', [('"今天', "1"), ('好"坏', "2")], [1, 2]),
     "quotes on": case("a.tsv", '"今\t天"\t高兴\n', [("今\t天", "高兴")], quoting="double"),
-    "quotes off": case("a.csv", '"今天,1\n真"开,1\n', [('"今天', "1"), ('真"开', "1")], quoting="none"),
+    "quotes off": case("a.csv", '"今天,1\n真"开,1\n', [('"今天', "1"), ('真"开', "1")], quoting="never"),
     "the first rows only": case("a.tsv", TSV + "broken\n", PAIRS, limit=3),
     "white space": case("a.json", SPACES, [("今天 真\u3000开 心", "高兴")]),
     "no white space": case("a.json", SPACES, [("今天真开心", "高兴")], remove_spaces=True),
@@ -415,8 +438,7 @@ REFUSED = [
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000), NO_WORKBOOK),
     (b"PK\x03\x04 nothing", NO_WORKBOOK),
     (b"text,label\n", NO_WORKBOOK),
-    ([SHEET, SHEET], r"one sheet with values is needed, found Sheet, 表1; save the one"),
-    ([[], []], "one sheet with values is needed, found none"),
+    ([[], []], "a sheet with values is needed, found none in the workbook; fill it in"),
     ([SHEET[:1]], "only a header"),
     ([[["评论数据集"], *SHEET]], "which column is the label.*remove what is above a header"),
 ]
@@ -427,6 +449,59 @@ def test_files_that_are_no_workbook_and_workbooks_without_one_sheet_of_rows(writ
     path = write("a.xlsx", content) if isinstance(content, bytes) else book(*content)
     with pytest.raises(InputError, match=message):
         read(path)
+
+
+def facts_of(path: Path, **options) -> str:
+    """Return what people are told of the columns of a file."""
+    return open_rows(path, ReadOptions(**options)).columns.facts.in_english()
+
+
+def test_the_sheet_of_a_workbook(book):
+    """Numbers count all sheets from 0, as those of columns do; without a setting it is the first one with
+    values that people see, and the others are named."""
+
+    def hide(sheet):
+        sheet.sheet_state = "hidden"
+
+    header = ["文本", "标签"]
+    tables = ([header, ["今天", "高兴"]], [header, ["气死", "愤怒"]])
+    path = book([["a note"], ["another"]], [], *tables, change=hide)
+    columns = "text '文本', label '标签'"
+    others = "only its sheet '表2' is read, not 'Sheet', '表3': --data.sheet names another one"
+    assert rows(path) == [("今天", "高兴")]
+    assert facts_of(path) == f"{columns}; {others}"
+    assert open_rows(path, ReadOptions()).columns.assumed["sheet"] == "表2"
+    for sheet in ("表3", 3):
+        assert rows(path, sheet=sheet) == [("气死", "愤怒")]
+        assert facts_of(path, sheet=sheet) == f"{columns}; sheet '表3'"
+        assert "sheet" not in open_rows(path, ReadOptions(sheet=sheet)).columns.assumed
+    for sheet in ("表4", 4):
+        rule = (
+            f"there is no sheet {sheet!r}, the first one is number 0; set data.sheet to one of 'Sheet', '表"
+        )
+        with pytest.raises(InputError, match=rule):
+            read(path, sheet=sheet)
+        assert rows(path, sheet=sheet, sheet_if_there=True) == [("今天", "高兴")]
+        assert others in facts_of(path, sheet=sheet, sheet_if_there=True)
+    with pytest.raises(InputError, match="a sheet with values is needed, found none in sheet '表1'"):
+        read(path, sheet="表1")
+    path = book([header, ["今天", "高兴"]])
+    assert facts_of(path) == columns
+    assert facts_of(path, sheet="表3", sheet_if_there=True) == f"{columns}; sheet 'Sheet'"
+
+
+def test_a_sheet_that_is_set_for_a_file_without_sheets_is_named(write):
+    path = write("a.csv", "文本,标签\n今天,高兴\n气死,愤怒\n")
+    columns = "text '文本', label '标签'"
+    assert facts_of(path, sheet="表1") == f"{columns}; no workbook, so data.sheet '表1' is not used"
+    assert facts_of(path, sheet="表1", sheet_if_there=True) == columns
+
+
+def test_fixes_are_in_a_workbook_of_one_sheet(book):
+    table = [["text", "label"], ["今天", "高兴"]]
+    with pytest.raises(InputError, match="one sheet with values is needed, found 'Sheet', '表1'; save it"):
+        open_records(book(table, table), ReadOptions())
+    assert open_records(book(table, []), ReadOptions()).names == ["text", "label"]
 
 
 def test_a_workbook_without_calamine(book, monkeypatch):

@@ -95,7 +95,7 @@ def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
     is_table = format in ("csv", "tsv")
     need_label = format != "text" and draw.random() < 0.7
     encoding = "utf-8" if format == "parquet" else draw.choice(ENCODINGS)
-    quoting = draw.choice(["auto", "auto", "none", "double"]) if is_table else "auto"
+    quoting = draw.choice(["auto", "auto", "never", "double"]) if is_table else "auto"
     is_quoted = is_table and (quoting == "double" or quoting == "auto" and format == "csv")
     texts = [text_of(draw, format, is_quoted) for _ in range(draw.choice([1, 2, 3, 10, 40]))]
     if format == "csv" and not is_quoted:
@@ -235,7 +235,7 @@ def other_options(case: Case, draw: random.Random) -> bytes:
         label_column=draw.choice(column),
         header=draw.choice([None, True, False]),
         encoding=case.options.encoding,
-        quoting=draw.choice(["auto", "none", "double"]),
+        quoting=draw.choice(["auto", "never", "double"]),
         remove_spaces=draw.random() < 0.5,
     )
     return case.content
@@ -394,7 +394,7 @@ def independent_places(case: Case, rows: list[Row | BadRow]) -> list[int] | None
     lines = re.split(LINE_END, text)
     if format in ("text", "jsonl"):
         return [number for number, line in enumerate(lines, 1) if line.strip()]
-    if case.options.quoting == "none" or (format == "tsv" and case.options.quoting == "auto"):
+    if case.options.quoting == "never" or (format == "tsv" and case.options.quoting == "auto"):
         return [number for number, line in enumerate(lines, 1) if line.strip(" ")]
     if any(isinstance(row, BadRow) and re.search("CSV|broken", row.problem) for row in rows):
         # What a broken record takes in is the reader's to say

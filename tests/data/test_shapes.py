@@ -363,14 +363,14 @@ def test_columns_of_another_name_than_in_the_training_name_the_settings_for_them
     with pytest.raises(InputError, match="there is no text column 'sentence1'") as error:
         read_as_trained(train, "new.csv", new)
     message = str(error.value)
-    assert "the model was trained on 'sentence1', 'sentence2'" in message
+    assert "the run was trained on columns 'sentence1', 'sentence2', and this file has query" in message
     assert message.endswith("with --text_column and --text_pair_column")
 
 
 def test_lines_of_text_with_commas_name_the_format_of_texts(read_as_trained):
     train = lines(["text\tlabel", *(f"{text}\t{label}" for text, label in ROWS)])
     new = lines(f"{text},包装很好,第{number}次用" for number, (text, _label) in enumerate(ROWS))
-    with pytest.raises(InputError, match="--data.format text where each line is one text"):
+    with pytest.raises(InputError, match="--format text where each line is one text"):
         read_as_trained(train, "new.csv", new)
 
 
@@ -404,13 +404,15 @@ def test_rows_that_two_stray_quotes_join_are_said_to_be_there(opened, report_of)
     dataset = opened("csv", train=lines(["text,label", *rows]))
     assert dataset.tables[0].num_rows == len(ROWS) - 4
     report = report_of(dataset)
-    assert "1 texts have line breaks; the longest has 5 lines, in the row of line 5" in report
-    assert "1 rows of several lines have as many fields in each line as the file has columns" in report
-    assert "stray quotes may have joined rows: lines 5; double these quotes" in report
+    assert "1 text has line breaks; it has 5 lines, in the row of line 5" in report
+    assert "1 row of several lines has as many fields in each line as the file has columns" in report
+    assert "stray quotes may have joined rows: line 5; double these quotes" in report
 
 
 def test_texts_of_several_lines_are_counted_without_a_warning(opened, report_of):
     rows = [f'"{text}\n第二行\n第三行",{label}' for text, label in ROWS]
     report = report_of(opened("csv", train=lines(["text,label", *rows])))
     assert f"{len(ROWS)} texts have line breaks; the longest has 3 lines, in the row of line 2" in report
-    assert "warning" not in report
+    # The vocabulary of the tests is small
+    warnings = [line for line in report.splitlines() if "warning" in line and "unknown" not in line]
+    assert warnings == []

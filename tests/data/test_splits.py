@@ -277,7 +277,7 @@ def test_the_dataset_has_near_copies_and_the_report_their_number(opened, report_
     assert train.copies is None
     assert [at if at < 0 else train.table.row(at).text for at in test.copies] == [-1, TEXTS[0], TEXTS[1]]
     assert dataset.statistics["test"]["also_in"] == {"train": 1}
-    assert "1 rows are near copies of other texts in train" in report_of(dataset)
+    assert "1 row is a near copy of another text in train" in report_of(dataset)
 
 
 @pytest.mark.parametrize(("max_bytes", "compared"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])

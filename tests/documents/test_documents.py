@@ -179,9 +179,15 @@ class Parsed(Exception):
 def check_parser(target: str, arguments: list[str]) -> None:
     """Start a script or module up to its parser; what that leaves of the arguments must be settings."""
     original = argparse.ArgumentParser.parse_known_args
+    intermixed = argparse.ArgumentParser.parse_known_intermixed_args
 
     def stop(self, args=None, namespace=None):
         raise Parsed(original(self, args, namespace)[1])
+
+    def stop_between_words(self, args=None, namespace=None):
+        """Options may stand between the words of this parser, for which it parses twice."""
+        with patch.object(argparse.ArgumentParser, "parse_known_args", original):
+            raise Parsed(intermixed(self, args, namespace)[1])
 
     path = sys.path
     run = runpy.run_module
@@ -192,6 +198,7 @@ def check_parser(target: str, arguments: list[str]) -> None:
         place = str(ROOT / target)
     with (
         patch.object(argparse.ArgumentParser, "parse_known_args", stop),
+        patch.object(argparse.ArgumentParser, "parse_known_intermixed_args", stop_between_words),
         patch.object(sys, "argv", [target, *arguments]),
         patch.object(sys, "path", path),
         pytest.raises(Parsed) as parsed,

@@ -62,7 +62,7 @@ def test_the_ten_steps_run_as_they_are_printed(tmp_path):
             server.wait()
     assert len(printed) == 9
     assert "Report on test" in next(text for command, text in printed.items() if "run_single" in command)
-    answers = list(csv.DictReader((tmp_path / "labels.csv").open(encoding="utf-8")))
+    answers = list(csv.DictReader((tmp_path / "labels.csv").open(encoding="utf-8-sig")))
     assert len(answers) == 302
     served = json.loads(next(text for command, text in printed.items() if command.startswith("curl")))
     assert [len(scores) for scores in served] == [2]

@@ -210,7 +210,7 @@ def test_a_long_text_is_explained_where_the_model_reads_it_as_one_row(tmp_path, 
     assert result.probabilities == pytest.approx(predicted.probabilities, abs=1e-5)
     [note] = spoken_part(result, "notes")
     assert "of 96 characters 1-4, 85-96 are explained" in note
-    assert "96 个字符中只有 1-4, 85-96 " in spoken_part(result, "notes", "zh")[0]
+    assert "96 个字符中只有 1-4、85-96 " in spoken_part(result, "notes", "zh")[0]
     assert "今天真开 … 手机" in Checker(render_page([result])).text
 
     (folder / "config.yaml").write_text("data: {long: windows, max_length: 18}\n")

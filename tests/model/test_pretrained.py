@@ -192,7 +192,7 @@ def test_a_broken_checkpoint_is_one_error_with_the_remedy(checkpoint, name, cont
         (checkpoint / name).unlink()
     else:
         (checkpoint / name).write_bytes(content)
-    remedy = "a whole checkpoint of torch is needed: config.* merge LoRA .*, convert those of TensorFlow"
+    remedy = "a whole checkpoint of torch is needed: config.* merge LoRA .*; convert those of TensorFlow"
     with pytest.raises(InputError, match=f"(?s){CANNOT_LOAD}: .*; {remedy}"):
         build(name=str(checkpoint))
 

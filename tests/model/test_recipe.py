@@ -11,7 +11,7 @@ from app.checkpoints.run_history import write_start
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.config.shipped import FEW_LABELS_CONFIG
-from app.errors import InputError
+from app.errors import InputError, counted
 from app.model.checkpoint import checkpoint_place
 from app.model.epochs import with_epochs
 from app.model.head_choice import MAX_ROWS, started, with_head
@@ -32,6 +32,8 @@ def of_width(tmp_path):
 
     def write(width: int, train=None, **model) -> Config:
         BertConfig(hidden_size=width, num_attention_heads=2).save_pretrained(tmp_path / "checkpoint")
+        # A checkpoint has a vocabulary
+        (tmp_path / "checkpoint" / "vocab.txt").touch()
         model = ModelConfig(name=str(tmp_path / "checkpoint"), **model)
         return Config(DataConfig(cache_dir=str(tmp_path)), model, TrainConfig(**train or {}))
 
@@ -76,7 +78,7 @@ def test_rates_follow_from_width_steps_and_rows(
     (line,) = logged.messages
     assert line.startswith(f"Settings chosen for you: train.learning_rate {rate:g}, train.warmup {warmup:g}")
     assert (" with LoRA," in line) == (settings == LORA)
-    assert line.endswith(f", {texts}, {steps:,} steps in an epoch)")
+    assert line.endswith(f", {texts}, {counted(steps, 'step')} in an epoch)")
 
 
 def test_settings_win_and_random_weights_have_the_usual_rates(of_width, logged, tmp_path):
@@ -88,7 +90,7 @@ def test_settings_win_and_random_weights_have_the_usual_rates(of_width, logged, 
     train = recipe_of(Config(model=ModelConfig("random")), 60, False).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (3e-5, None, 0.1)
     assert logged.messages == []
-    with pytest.raises(InputError, match="could not be loaded: "):
+    with pytest.raises(InputError, match="must be a folder with config.json"):
         recipe_of(Config(model=ModelConfig(name=str(tmp_path))), 60, False)
 
 

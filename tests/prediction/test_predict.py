@@ -1,9 +1,11 @@
 """Files, decisions and reports of predict."""
 
+import codecs
 import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -333,7 +335,9 @@ def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monk
     assert written["calibration"]["rows"] == 60
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "评测报告" in page
-    assert "new.csv, line " in page
+    assert re.search(r"new\.csv 第 \d+ 行", page)
+    assert "logits.safetensors" not in page, "a report on a file has none"
+    assert (out / "predictions.csv").read_bytes().startswith(codecs.BOM_UTF8)
     rows = read_predictions(out / "predictions.csv")
     assert values_of(rows, "predicted") == [LABELS[label] for label in predicted]
     assert values_of(rows, "label") == [LABELS[label] for label in true]

@@ -205,7 +205,7 @@ def test_bytes_that_are_no_characters_are_replaced(predict, name):
         assert first["label"] in LABELS
         assert (second["label"] in LABELS) is (name != "text.csv")
         assert "\ufffd" in Path(output).read_text(encoding="utf-8")
-    assert Path("o.csv").read_text(encoding="utf-8").startswith(f"{names},label")
+    assert Path("o.csv").read_text(encoding="utf-8-sig").startswith(f"{names},label")
 
 
 def test_columns_without_names_and_columns_of_one_name(predict):
@@ -315,7 +315,7 @@ def test_a_sheet_is_read_again_as_it_was_and_what_does_not_fit_is_told(predict, 
         assert row.pair == "{=A1}"
         assert row.label in LABELS
     predict("a.txt", "long.xlsx", content="好" * 40_000)
-    assert "1 texts are longer than an Excel cell, and were cut at 32767" in caplog.text
+    assert "An Excel cell holds 32767 characters; cut: 1 longer text" in caplog.text
     monkeypatch.setattr(excel_writer, "MAX_ROWS", 3)
     predict("-", "b.xlsx", "--format", "text", content="好\n" * 3, status=2)
     # A file is refused before anything is written
@@ -346,7 +346,8 @@ def test_what_people_see_holds_no_control_characters(tmp_path, capsys, monkeypat
     assert lines.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize("change", ["今天,b\n" * 5000, ""])
+# The last one has as many rows as the file before
+@pytest.mark.parametrize("change", ["今天,b\n" * 5000, "", "明天,b\n" * 4])
 def test_an_input_that_changes_between_its_two_readings_is_an_error(tmp_path, change):
     path = tmp_path / "posts.csv"
     path.write_text("text,other\n" + "今天,a\n" * 5, encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from app.data.read import ReadOptions
 from app.data.tokens import CUT, LongTexts
 from app.errors import InputError
-from app.prediction.trained_model import TrainedModel, read_trained_model, trained_with
+from app.prediction.trained_model import TextColumns, TrainedModel, read_trained_model, trained_with
 
 SETTINGS = {
     "task": "multi_label",
@@ -29,7 +29,7 @@ def test_a_folder_without_settings_says_nothing(tmp_path):
     assert trained == TrainedModel(tmp_path)
     assert not trained.is_recorded
     assert trained.has_pairs is None
-    assert trained.text_columns is None
+    assert trained.columns == TextColumns()
     assert trained.train_suffix == ""
     assert trained.long_texts == CUT
     assert trained.settings() == {}
@@ -42,7 +42,7 @@ def test_the_settings_of_a_run_are_described_once(tmp_path):
     assert trained.is_recorded
     assert trained.task == "multi_label"
     assert trained.has_pairs is False
-    assert trained.text_columns == ["标题", "3"]
+    assert trained.columns == TextColumns(("标题", "3"))
     assert trained.train_suffix == ".txt"
     assert trained.reading == ReadOptions(
         format="tsv",
@@ -55,6 +55,12 @@ def test_the_settings_of_a_run_are_described_once(tmp_path):
     assert trained.long_texts == LongTexts("windows", 3)
     assert trained.set_labels == ("坏", "好")
     assert trained.best_metric == "micro_f1"
+
+
+def test_the_quoting_of_an_earlier_version_is_read_under_its_new_name(tmp_path):
+    """It was called none, which unsets a setting now."""
+    (tmp_path / "config.yaml").write_text(json.dumps({"data": {"quoting": "none"}}), encoding="utf-8")
+    assert read_trained_model(tmp_path).reading == ReadOptions(quoting="never")
 
 
 def test_the_description_is_made_again_from_its_settings(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.config.command_line import load_config
-from app.report.advice import Evidence, HeldOut, render_advice, what_next
+from app.report.advice import Advice, Evidence, HeldOut, render_advice, what_next
 from app.tasks import open_task
 from app.training.advice_evidence import evidence_of
 from tests.verbs import spoken_in
@@ -21,6 +21,7 @@ LOSS_FELL = [
     {"step": 10, "loss": 0.5, "train_loss": 0.7},
     {"step": 20, "loss": 0.45, "train_loss": 0.4},
 ]
+NOTHING = {"train_losses": [1.1, float("nan")]}
 # The training rows are known nearly by heart
 LEARNED = [LOSS_FELL[0], LOSS_FELL[1] | {"train_loss": 0.2}]
 LOSS_STAYED = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.495, "train_loss": 0.4}]
@@ -38,7 +39,7 @@ def wrong_where_unsure() -> HeldOut:
 
 def advice(
     name: str = "single_label", changes: dict | None = None, metrics: dict | None = None
-) -> dict[str, str]:
+) -> dict[str, Advice]:
     """Return the advice for a run with nothing wrong, except for what is changed of its evidence."""
     task = open_task(name, NAMES)
     key = task.main_metric
@@ -52,6 +53,8 @@ def advice(
     evidence = Evidence(
         metrics=figures | (metrics or {}),
         history=LOSS_STAYED,
+        train_losses=[0.7, 0.4],
+        learning_rate=3e-5,
         held_out=wrong_where_unsure(),
         class_rows=dict.fromkeys(NAMES, 500),
         dev_rows=400,
@@ -64,12 +67,21 @@ def advice(
 @pytest.mark.parametrize(
     ("key", "changes", "metrics", "named"),
     [
+        ("learned_nothing", {"train_losses": [1.1, 1.099]}, {"macro_f1": 0.1}, "--train.learning_rate 9e-05"),
+        ("learned_nothing", NOTHING | {"learning_rate": 1e-9}, {}, "--train.learning_rate 1e-4"),
+        ("learned_nothing", NOTHING, {"macro_f1": 0.2}, "--train.learning_rate 9e-05"),
+        ("learned_nothing", {"learning_rate": 1.0}, {"macro_f1": 0.25}, "--train.learning_rate 3e-5"),
         ("no_better", {}, {"macro_f1": 0.1}, OTHER_MODEL),
         ("still_falls", {"history": LOSS_FELL}, {}, "--train.epochs 6"),
         ("few_test_rows", {}, {"rows": 30}, "python -m app cross-validate --folds 5"),
         ("few_test_rows", {}, {"rows": 30, "intervals": {"macro_f1": [1.0, 1.0]}}, "0.88"),
         ("wrong_labels", {"held_out": one_in_five_wrong(1000)}, {}, "app cross-validate --folds 5"),
-        ("few_rows", {"class_rows": {"中性": 500, "负面": 7}}, {}, "app suggest new.csv next.csv"),
+        (
+            "few_rows",
+            {"class_rows": {"中性": 500, "负面": 7}},
+            {},
+            "app suggest checkpoints/sample-001 new.csv next.csv",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, metrics, named):
@@ -77,18 +89,27 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
     chinese = spoken_in("zh", lambda: advice(changes=changes, metrics=metrics))
     assert list(english) == [key]
     assert list(chinese) == [key]
-    assert english[key] != chinese[key]
+    assert english[key].sentence != chinese[key].sentence
     # To be copied: no full stop is part of it
     pattern = rf"(^|[^\w-]){re.escape(named)}(?![\w.。])"
-    assert re.search(pattern, english[key])
-    assert re.search(pattern, chinese[key])
-    assert render_advice(english).splitlines()[1:] == [f"  - {english[key]}"]
+    assert re.search(pattern, english[key].text)
+    assert re.search(pattern, chinese[key].text)
+    assert english[key].command == chinese[key].command
+    assert english[key].sentence.endswith(":")
+    assert chinese[key].sentence.endswith("：")
+    assert not re.search("[,;()]", chinese[key].sentence)
+    assert render_advice(english).splitlines()[1:] == [f"  - {english[key].text}"]
 
 
 @pytest.mark.parametrize(
     ("changes", "keys"),
     [
         ({}, []),
+        # A rate of random weights, with which the model is good
+        ({"learning_rate": 0.03}, []),
+        ({"train_losses": [0.7]}, []),
+        # The training went on from a model that was good
+        (NOTHING, []),
         ({"history": LOSS_FELL, "dev_rows": 40}, []),
         ({"held_out": one_in_five_wrong(600)}, []),
         # The loss falls because the learning rate does: what is trained on is known already

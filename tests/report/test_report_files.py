@@ -7,6 +7,7 @@ at the difference.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import tempfile
@@ -19,12 +20,15 @@ from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
 from app.checkpoints.run_files import CARD, PAGE, PREDICTIONS, TEXT
+from app.config.command_line import load_config
 from app.report.bootstrap import all_metrics
 from app.report.card import render_card
+from app.report.charts import training_curves
 from app.report.metrics import BY_KEY, metrics_of
 from app.report.page import PageRows, render_page
 from app.report.row_groups import row_groups
 from app.tasks import open_task
+from app.training.advice_evidence import is_loss_of_dev
 from app.training.card_content import card_content
 from app.words import _
 from tests.report.rows_case import KINDS, Written, random_rows, report_of
@@ -93,7 +97,14 @@ def check_page(written: Written, language: str) -> None:
     # Links lead to sections of the page
     targets = [value for name, value in checked.attributes if name == "href"]
     assert "#headline" in targets
-    assert {target[1:] for target in targets} <= {value for name, value in checked.attributes if name == "id"}
+    # In the order of the sections
+    assert [target[1:] for target in targets] == [value for name, value in checked.attributes if name == "id"]
+    commands = [advice["command"] for advice in metrics["what_next"]]
+    shown_commands = re.findall(r'<code class="command">(.*?)</code>', page)
+    shown_commands = [
+        html.unescape(command).replace(str(written.folder), "RUN") for command in shown_commands
+    ]
+    assert shown_commands == commands
     assert f" {metrics['rows']:,} " in checked.text
     for metric in metrics_of(task):
         if metric.has_interval:
@@ -101,12 +112,14 @@ def check_page(written: Written, language: str) -> None:
             low, high = metrics["intervals"][metric.key]
             assert f"{metrics[metric.key]:.4f}[{low:.4f}, {high:.4f}]" in checked.text
     assert all(f"<bdi>{name}</bdi>" in page for name in metrics.get("parents", ()))
-    assert page.count('class="matrix"') == ("confusion_matrix" in metrics)
+    assert page.count('class="matrix') == ("confusion_matrix" in metrics)
     # Of the curves; of calibration and risk; of numbers that are predicted as they are
     others = {"label": 3 + ("calibration" in metrics), "labels": 0, "score": 1}[task.answer_column]
-    assert checked.tags.count("polyline") == len(task.log_metrics) + others
+    # The loss of training is drawn beside that of dev
+    assert checked.tags.count("polyline") == len(task.log_metrics) + 1 + others
     assert not re.search(r"nan|NaN|None|inf\b", re.sub(r"[a-z-]*final|info", "", page))
-    errors = checked.text.split("test.jsonl, line ")[:-1]
+    place = r"test\.jsonl, line \d+" if language == "en" else r"test\.jsonl 第 \d+ 行"
+    errors = re.split(place, checked.text)[:-1]
     if task.answer_column == "labels":
         worst = sorted(scores.num_wrong.tolist(), reverse=True)[:20]
         assert [int(re.findall(r"[:：] ?(\d+) · ", error)[-1]) for error in errors] == worst
@@ -184,6 +197,8 @@ def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_
     if written.task.has_labels:
         check_page(written, "en")
         check_card(written, "en")
+        has_rare_class = answer_kind == "two_classes"
+        assert ("The rarer class is 少见; of two with equally many" in written.read(TEXT)) == has_rare_class
         columns = written.read(PREDICTIONS).splitlines()[0]
         assert columns.endswith(",most_probable") == (answer_kind == "many_classes")
         both = written.read(PAGE) + written.read(CARD)
@@ -233,7 +248,7 @@ def test_texts_and_names_of_strangers_cannot_act(answer_kind, num_others, tmp_pa
     names = [*ON_A_TERMINAL, *(f"类别{number}" for number in range(num_others))]
     # A file with half a character is refused
     texts = tuple(text[:5000] for text in HOSTILE if "\ud800" not in text)
-    written = report_of(tmp_path, answer_kind, labels=names, texts=texts, name="---\nx: <b>")
+    written = report_of(tmp_path, answer_kind, labels=names, texts=texts, name="--- x: <b>")
     page, text, card = (written.read(name) for name in (PAGE, TEXT, CARD))
     checked = check_harmless(page)
     assert "<script>alert(1)</script>" in checked.text, "it is shown"
@@ -268,6 +283,44 @@ def test_pages_of_one_row_and_of_many_classes(num_rows, num_labels):
     assert len(page.encode()) < 300_000
     assert ("The 40 classes with the lowest F1, of 300" in page) == (num_labels > 2)
     assert ("The 50 most frequent confusions" in page) == (num_labels > 2)
+
+
+def test_the_training_loss_is_beside_that_of_dev_or_has_a_chart_of_its_own():
+    """It is beside the loss on dev where it is the same loss, on the same axes. A run from before a version
+    that kept it has none."""
+    history = [
+        {"step": 10, "split": "dev", "loss": 1.0, "train_loss": 2.0},
+        {"step": 20, "split": "dev", "loss": 0.5, "train_loss": 0.25},
+    ]
+    curves = training_curves(history, ["loss"], best_step=20, is_same_loss=True)
+    assert list(curves) == ["loss"]
+    points = [*curves["loss"].chart.points, *curves["loss"].train_points]
+    # Smaller losses are lower in the drawing, whose heights count from the top
+    heights = [height for _place, height in points]
+    assert sorted(heights) == [heights[2], heights[0], heights[1], heights[3]]
+    curves = training_curves(history, ["loss"], best_step=20, is_same_loss=False)
+    assert list(curves) == ["loss", "train_loss"]
+    assert len(curves["loss"].train_points) == 0
+    for line in history:
+        del line["train_loss"]
+    for is_same_loss in (True, False):
+        curves = training_curves(history, ["loss"], best_step=20, is_same_loss=is_same_loss)
+        assert list(curves) == ["loss"]
+        assert list(curves["loss"].train_points) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_same"),
+    [
+        ([], True),
+        (["--train.loss", "focal"], False),
+        (["--train.class_weights", "balanced"], False),
+        (["--train.r_drop", "1"], False),
+    ],
+)
+def test_losses_of_training_and_dev_are_compared_only_where_they_are_the_same(settings, is_same):
+    config = load_config(["--data.train", "rows.csv", *settings])
+    assert is_loss_of_dev(config.train) == is_same
 
 
 def test_groups_count_every_row_once():

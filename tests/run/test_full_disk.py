@@ -231,4 +231,4 @@ def test_a_shell_gets_the_status(end, wanted):
 def test_errors_that_are_of_the_input_are_not_hidden_by_a_full_output(capsys):
     with full_disk(10**6):
         assert to_full(run_verb, "predict", ["--no_such_option"]) == 2
-    assert "there is no option --no_such_option" in capsys.readouterr().err
+    assert "unrecognized arguments: --no_such_option" in capsys.readouterr().err

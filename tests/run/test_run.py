@@ -1,5 +1,6 @@
 """Whole runs, from a data file and a command line to a run folder."""
 
+import codecs
 import json
 import math
 import random
@@ -48,6 +49,7 @@ def finish(data: list[str], *words: str, folder: str = "run") -> Path:
 
 def check_against_pipeline(folder: Path, texts: list | None = None) -> None:
     """Plain transformers makes the same of texts, with a run folder as its model, and the loss is theirs."""
+    assert (folder / "predictions.csv").read_bytes().startswith(codecs.BOM_UTF8)
     rows = read_csv(folder / "predictions.csv")
     with torch.inference_mode():
         classify = pipeline("text-classification", model=str(folder))
@@ -145,7 +147,7 @@ def test_metrics_and_curves_have_the_numbers_of_the_log_and_the_best_is_reported
         # Each text has at least a character and two special tokens
         assert line["tokens_per_second"] > 3 * line["rows_per_second"] > 0
         assert 0 < line["product_speed"] < 1
-    pattern = r"step 18/18  .* [\d.]+ rows/s  \d+ tokens/s \(\d+% of matrix products\)  "
+    pattern = r"step 18/18  .* [\d.]+ rows/s  \d+ tokens/s \(\d+% of this machine's peak\)  "
     assert re.search(pattern, (folder / "train.log").read_text(encoding="utf-8"))
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     train = ("loss", "learning_rate", "rows_per_second", "tokens_per_second", "grad_norm")
@@ -261,7 +263,9 @@ def test_progress_bar_on_a_terminal(data, capfd, monkeypatch):
     log = (folder / "train.log").read_text(encoding="utf-8")
     assert "step 2/6  loss" in log
     assert [part for part in ("%|", "\r") if part in log] == []
-    assert stderr.rstrip().splitlines()[-1].startswith("Saved in"), "the bar is closed before the report"
+    last_lines = stderr[stderr.rindex("Saved in run\n") :].splitlines()
+    assert last_lines[1] == "  report, for a browser: run/report.html"
+    assert last_lines[-1].startswith("  classify text with: python "), "the bar is closed before the report"
 
 
 def test_the_report_has_accuracy_without_copies_of_training_texts(write):
@@ -352,7 +356,9 @@ def test_a_missing_encoder_is_an_error_with_its_command(data, monkeypatch, capsy
 def test_the_speed_of_products_is_a_fraction_where_the_first_measurement_was_disturbed(data, monkeypatch):
     monkeypatch.setattr("app.training.token_limit.product_speed", lambda device, dtype, threads: 1.0)
     assert start(data, "--train.epochs=1") == 0
-    shares = re.findall(r"\((\d+)% of matrix products\)", Path("run/train.log").read_text(encoding="utf-8"))
+    shares = re.findall(
+        r"\((\d+)% of this machine's peak\)", Path("run/train.log").read_text(encoding="utf-8")
+    )
     assert [share for share in shares if int(share) > 100] == []
     for line in read_evaluations(Path("run", METRICS_FILE)):
         assert 0 < line.get("product_speed", 1) <= 1

@@ -122,7 +122,7 @@ def test_what_is_refused_changes_nothing(start, capsys):
 
 
 def test_a_run_that_stopped_early_trains_on(start, capsys):
-    still = ("--train.learning_rate=0", "--train.early_stopping=2")
+    still = ("--train.learning_rate=1e-30", "--train.early_stopping=2")
     assert start("run", 9, *still) == 0
     assert [line["step"] for line in evaluations(Path("run"))] == [6, 12, 18]
     assert start("run", 9, *still) == 2

@@ -1,5 +1,6 @@
 """Series of runs: folds, label issues, seeds and learning curves."""
 
+import codecs
 import csv
 import json
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from shlex import split
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from pyarrow import parquet
 from scipy.special import expit, softmax
 from sklearn.metrics import f1_score
@@ -19,8 +21,10 @@ from sklearn.metrics import f1_score
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError, TrainingError
-from app.runs.label_issues import find_issues, issues_text, judge
+from app.report.logits_file import SplitLogits
+from app.runs.label_issues import find_issues, issues_text, judge, list_issues
 from app.runs.learning_curve import curve_sentence, curve_text
+from app.runs.out_of_fold import OutOfFold
 from app.runs.series import Series, plan_mode
 from app.runtime.disk import read_json
 from app.tasks import open_task
@@ -117,6 +121,7 @@ def test_each_row_is_decided_by_the_run_that_did_not_see_it_and_figures_are_thos
 def test_the_list_of_issues_finds_wrong_labels_and_becomes_fixes_where_it_is_filled_in(folds):
     folder, text, figures, rows = folds
     path = folder / "out" / "label_issues.csv"
+    assert path.read_bytes().startswith(codecs.BOM_UTF8)
     issues = read_predictions(path)
     at = [int(issue["row_id"]) for issue in issues]
     assert set(at) == set(np.flatnonzero((rows["predicted"] != rows["labels"]).any(axis=1)))
@@ -267,7 +272,7 @@ def test_a_curve_from_the_first_command_and_again(tmp_path):
     [
         (0.05, 0.01, 0.09, "more rows help. Twice as many would give about 0.80"),
         (0.0, -0.01, 0.009, "more rows of this kind hardly help"),
-        (0.02, -0.03, 0.07, "302 rows it is tested on are too few"),
+        (0.02, -0.03, 0.07, "tested on 302 rows, too few to say"),
     ],
 )
 def test_what_a_learning_curve_says(change, low, high, sentence):
@@ -326,7 +331,7 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     path.rename(moved)
     series = series_of(tmp_path, moved)
     open_with("--train.log_every", "7")
-    with pytest.raises(InputError, match=r"train\.epochs was auto and is 9"):
+    with pytest.raises(InputError, match=r"train\.epochs was auto and is 9.* start again with --overwrite"):
         open_with("--train.epochs", "9")
     with pytest.raises(InputError, match="kind was 2 seeds and is 3 folds"):
         open_with(description="3 folds")
@@ -334,3 +339,53 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     with pytest.raises(InputError, match=r"data\.train"):
         open_with()
     assert read_json(tmp_path / "series" / "job.json")["kind"] == "2 seeds"
+
+
+def test_overwrite_starts_again_and_keeps_the_runs_of_another_job_in_another_folder(tmp_path, capsys):
+    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=10)
+    series = series_of(tmp_path, path)
+    dataset = open_dataset(series.config.data)
+    series.open(dataset)
+    (series.folder / "seed-1").mkdir()
+    (series.folder / "seed-1" / "notes").write_text("mine")
+    second = replace(series, description="3 seeds", overwrite=True)
+    with FileLock(series.folder / "seed-1" / ".lock"), pytest.raises(InputError, match="is being trained"):
+        second.open(dataset)
+    second.open(dataset)
+    assert (
+        f"the runs that were in {series.folder} are in {series.folder}.old-1 now" in capsys.readouterr().err
+    )
+    assert (tmp_path / "series.old-1" / "seed-1" / "notes").read_text() == "mine"
+    assert [entry.name for entry in series.folder.iterdir()] == ["job.json"]
+    # The same job continues
+    second.open(dataset)
+    replace(series, overwrite=True).open(dataset)
+    assert (tmp_path / "series.old-2" / "job.json").exists()
+    # A folder that holds something else is nobody's to move
+    (tmp_path / "series" / "job.json").unlink()
+    (tmp_path / "series" / "notes").write_text("mine")
+    with pytest.raises(InputError, match="holds no series of runs"):
+        second.open(dataset)
+
+
+def test_a_list_of_issues_is_written_again_only_with_overwrite(tmp_path, capsys):
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
+    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=100)
+    table = open_dataset(series_of(tmp_path, path).config.data).files["train"]
+    labels, logits, _is_wrong = noisy_rows(CLASSES, table.num_rows)
+    rows = OutOfFold(
+        table=table,
+        task=CLASSES,
+        folds=np.zeros(table.num_rows, int),
+        split=SplitLogits(np.arange(table.num_rows), labels, table.hashes, logits),
+        scores=CLASSES.score(labels, logits),
+    )
+    path = tmp_path / "label_issues.csv"
+    list_issues(path, rows)
+    written = path.read_bytes()
+    path.write_text("filled in")
+    list_issues(path, rows)
+    assert path.read_text() == "filled in"
+    assert "stays as it was: it may have labels that you filled in" in capsys.readouterr().err
+    list_issues(path, rows, overwrite=True)
+    assert path.read_bytes() == written

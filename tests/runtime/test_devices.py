@@ -16,7 +16,7 @@ INTEL = "GenuineIntel"
 CORE = (
     "processor\t: {{0}}\nvendor_id\t: {0}\nmodel name\t: a core: of 2\nflags\t\t: fpu avx2 {1}\nbugs\t\t:\n\n"
 )
-# docs/decisions.md has the speeds that these choices follow from
+# docs/lab/decisions.md has the speeds that these choices follow from
 CHOICES = [
     (INTEL, "avx512f avx512_bf16 amx_bf16 amx_tile", "bf16"),
     (INTEL, "avx512f avx512_bf16", "fp32"),

@@ -18,9 +18,12 @@ def client(model):
     pytest.importorskip("fastapi")
     import httpx2
 
-    from tests.serving.running_server import OPTIONS, running
+    from tests.serving.running_server import HOOKS, OPTIONS, running
 
-    with running(model, OPTIONS) as address, httpx2.Client(base_url=address, timeout=60) as client:
+    with (
+        running(model, OPTIONS) as address,
+        httpx2.Client(base_url=address, timeout=60, event_hooks=HOOKS) as client,
+    ):
         yield client
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx2
-import pytest
 import uvicorn
 
 from app.commands.one_model import KEY
@@ -29,30 +27,54 @@ from tests.processes import ROOT, wait_until
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
 HEAD += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 OPTIONS = ServeOptions()
-HTTP = httpx2.Client(timeout=120)
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-# With CI=true a missing browser is a failure.
-needs_browser = pytest.mark.skipif(
-    os.environ.get("CI") != "true" and (CHROMIUM is None or find_spec("playwright") is None),
-    reason="needs playwright (requirements/dev.txt) and a chromium",
-)
+SCHEMAS: dict[str, dict] = {}  # /openapi.json of the servers in this process, by their address
+
+
+def check_declared(answer: httpx2.Response) -> None:
+    """Fail unless /openapi.json says that a route may answer so: the status, the type and the form."""
+    request = answer.request
+    schema = SCHEMAS.get(f"{request.url.scheme}://{request.url.netloc.decode()}", {})
+    method = request.method.lower().replace("head", "get")
+    route = schema.get("paths", {}).get(request.url.path, {}).get(method)
+    if route is None:
+        return
+    answer.read()
+    place = f"{request.method} {request.url.path}: {answer.status_code} {answer.text[:300]}"
+    declared = route["responses"].get(str(answer.status_code))
+    assert declared is not None, place
+    content_type = answer.headers["content-type"].partition(";")[0]
+    assert list(declared["content"]) == [content_type], place
+    assert set(declared.get("headers", {})) <= {name.title() for name in answer.headers}, place
+    if content_type == "application/json" and request.method != "HEAD" and find_spec("jsonschema"):
+        import jsonschema
+
+        form = declared["content"][content_type]["schema"] | {"components": schema["components"]}
+        jsonschema.validate(answer.json(), form)
+
+
+HOOKS = {"response": [check_declared]}
+HTTP = httpx2.Client(timeout=120, event_hooks=HOOKS)
 
 
 @contextmanager
 def running(model: OpenedModel, options: ServeOptions) -> Iterator[str]:
     """Yield the address of a running server, which ends with the context."""
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(server_config(model, options))
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = server_config(model, options)
+    SCHEMAS[address] = config.app.openapi()
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
         while not server.started:
             assert thread.is_alive()
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield address
     finally:
         server.should_exit = True
         thread.join()
+        del SCHEMAS[address]
 
 
 def ask(model: OpenedModel, path: str, body: dict | None, options: ServeOptions = OPTIONS) -> httpx2.Response:

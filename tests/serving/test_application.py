@@ -66,11 +66,20 @@ def test_texts_and_pairs_get_the_answers_of_predict_to_the_last_digit(client, mo
 REFUSED = {
     "predict": [
         (b"", 422, "the body: Field required"),
-        (b"\xff", 400, "error parsing the body"),
+        (b"\xff", 400, "the body must be JSON in UTF-8, found 0xff at byte 0"),
+        ('{"inputs": "今天"}'.encode("gbk"), 400, "must be JSON in UTF-8, found 0xbd at byte 12; save it in"),
+        (
+            b"{'inputs': 'a'}",
+            400,
+            "no JSON: Expecting property name enclosed in double quotes",
+        ),
         (b"[" * 5000, 400, "error parsing the body"),
         (b" " * ((1 << 20) + 1), 413, "the body may have 1,048,576 bytes; send fewer or shorter texts"),
         (["今天"], 422, "the body: "),
-        ({"input": "今天"}, 422, "input: Extra inputs are not permitted, found '今天'"),
+        ("今天", 422, "the body: it must be an object, as "),
+        ({"input": "今天"}, 422, "input: there is no such key, found '今天'; the key of the texts is inputs"),
+        ({"text": "今天"}, 422, 'the key of the texts is inputs, as in {"inputs": "今天真开心"}'),
+        ({"inputs": "a", "topk": 1}, 422, "the keys are inputs, top_k, read; did you mean 'top_k'?"),
         ({"top_k": 1}, 422, "inputs must be a text"),
         ({"inputs": []}, 422, "inputs must be a text"),
         ({"inputs": [1]}, 422, "found [1]"),
@@ -86,10 +95,14 @@ REFUSED = {
     ],
     "explain": [
         ({"inputs": [TEXT] * 3}, 422, "inputs"),
-        ({"inputs": TEXT, "label": "正正面"}, 422, "did you mean '正面'"),
+        (
+            {"inputs": TEXT, "label": "正正面"},
+            422,
+            "label must be a label of the model, found '正正面'; did you mean '正面'?",
+        ),
         ({"inputs": TEXT, "label": 3}, 422, "label: Input should be a valid string"),
         ({"inputs": TEXT, "language": "fr"}, 422, "language: Input should be 'en' or 'zh'"),
-        ({"inputs": TEXT, "top_k": 1}, 422, "top_k: Extra inputs are not permitted"),
+        ({"inputs": TEXT, "top_k": 1}, 422, "top_k: there is no such key, found 1; the keys are"),
     ],
 }
 
@@ -114,15 +127,44 @@ def test_what_is_refused_has_a_status_and_a_reason(client, path, body, status, m
     assert answer.json()["error"].isprintable()
 
 
-def test_requests_of_another_type_length_method_or_route_are_refused(client):
-    as_text = {"Content-Type": "text/plain"}
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
+def test_a_body_without_the_type_of_json_is_refused_with_the_header_that_is_missing(
+    client, path, content_type
+):
+    headers = {"Content-Type": content_type} if content_type else {}
+    refused = client.post(path, content=b'{"inputs": "a"}', headers=headers)
+    assert refused.status_code == 422
+    problem = f"the header Content-Type must be application/json, found '{content_type}'"
+    assert refused.json()["error"] == f"{problem}; with curl: -H 'Content-Type: application/json'"
+
+
+def test_requests_of_another_length_method_or_route_are_refused(client):
     as_json = {"Content-Type": "application/json"}
-    assert client.post("/predict", content=b'{"inputs": "a"}', headers=as_text).status_code == 422
     parts = iter([b" " * 600_000] * 2)
     assert client.post("/predict", content=parts, headers=as_json).status_code == 413
     assert send(str(client.base_url), HEAD % (1 << 40)).recv(1000).startswith(b"HTTP/1.1 413")
-    assert client.get("/predict").status_code == 405
-    assert client.get("/nothing").status_code == 404
+    refused = client.get("/predict")
+    assert (refused.status_code, refused.json()["error"]) == (405, "/predict takes POST, found GET")
+    for path in ("/nothing", "/docs"):
+        refused = client.get(path)
+        assert refused.status_code == 404
+        assert refused.json()["error"].startswith(f"there is no route {path}; docs/serving.md lists them")
+
+
+def test_head_is_answered_as_get_without_the_body(client):
+    for path in ("/", "/health", "/info", "/metrics"):
+        answer = client.head(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == client.get(path).headers["content-type"]
+        assert answer.content == b""
+    assert client.head("/predict").status_code == 405
+    raw = b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with send(str(client.base_url), raw) as connection:
+        received = b""
+        while received.count(b"HTTP/1.1 200") < 2:
+            received += connection.recv(1000)
+    assert received.partition(b"\r\n\r\n")[2].startswith(b"HTTP/1.1 200")
 
 
 def trained_as(model: OpenedModel, **settings) -> OpenedModel:
@@ -155,12 +197,8 @@ def test_health_info_and_metrics(client, model):
     assert float(texts.split()[0]) > float(batches.split()[0])
 
 
-def test_the_pages_load_nothing_from_a_network_and_other_sites_may_not_read_answers(client):
+def test_the_page_loads_nothing_from_a_network_and_other_sites_may_not_read_answers(client):
     assert {"/predict", "/predict_file", "/explain"} <= set(client.get("/openapi.json").json()["paths"])
-    page = client.get("/docs")
-    assert "POST /predict" in page.text
-    assert "top_k" in page.text
-    assert "http" not in page.text
     page = client.get("/")
     assert page.status_code == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -196,6 +234,78 @@ def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
         assert answer.text.startswith("甲,乙,label," if column == "乙" else "column_0,text,label,")
 
 
+def trained_on_column(model: OpenedModel, **columns) -> OpenedModel:
+    return trained_as(model, label_column="label", train="reviews.csv", **columns)
+
+
+@pytest.fixture(scope="module")
+def reviews(model):
+    """The address of a server of a model that was trained on the column review."""
+    with running(trained_on_column(model, text_column="review"), ServeOptions()) as address:
+        yield address
+
+
+GBK = "鼎\n龘\n".encode("gbk")  # no usual characters
+OF_TRAINING = (
+    "the run was trained on column 'review', and this file has 甲, 乙; name the column with the query"
+)
+# The name of a file, its content, and what the answer says of it
+REFUSED_FILES = {
+    "columns": ("a.csv", "甲,乙\n一,二\n".encode(), f"{OF_TRAINING} parameter text_column"),
+    "column": ("a.csv&text_column=丙", "甲,乙\n一,二\n".encode(), "no text column '丙'"),
+    "plain": ("a.txt&text_column=x", b"a\n", "remove the query parameter text_column"),
+    "format": ("a.gz", b"\x1f\x8b123", "or set the ending in the query parameter name"),
+    "utf-16": ("a.csv", "review\n今天\n".encode("utf-16-le"), "set the query parameter encoding utf-16-le"),
+    "encoding": ("a.csv&encoding=x", b"review\na\n", "the query parameter encoding must be a text encoding"),
+    "broken": (
+        "a.txt",
+        "今天真好\n".encode("gbk") * 9 + b"\xff\n",
+        "set the query parameter encoding gb18030",
+    ),
+    "bytes": ("a.txt", GBK, "set the query parameter encoding (gb18030"),
+    "quotes": ("a.csv", b'"a,b\n1,2\n', "double the quotes in quoted fields"),
+    "no name": ("", b"a\n", "name: this query parameter is needed"),
+    "unknown": (
+        "a.txt&encodng=gbk",
+        b"a\n",
+        "encodng: there is no such query parameter; there are name, text_column",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_FILES)
+def test_errors_of_a_file_name_query_parameters_and_no_options(reviews, case):
+    name, content, message = REFUSED_FILES[case]
+    query = f"name={name}" if name else ""
+    refused = HTTP.post(f"{reviews}/predict_file?{query}", content=content)
+    assert refused.status_code == 422
+    assert message in refused.json()["error"]
+    assert "--" not in refused.json()["error"]
+    assert "data." not in refused.json()["error"]
+
+
+def test_reasons_of_rows_name_query_parameters_too(reviews):
+    content = b'{"review": "a"}\n{"review": 3}\n'
+    answer = HTTP.post(f"{reviews}/predict_file?name=a.jsonl", content=content)
+    assert "found 3; fix the row or set the query parameter text_column" in answer.text
+    assert "--" not in answer.text
+
+
+def test_a_file_of_pairs_names_both_parameters(model):
+    pairs = trained_on_column(model, text_column="query", text_pair_column="title")
+    with running(pairs, ServeOptions()) as address:
+        refused = HTTP.post(f"{address}/predict_file?name=a.csv", content="甲,乙\n一,二\n".encode())
+        assert "the run was trained on columns 'query', 'title'" in refused.json()["error"]
+        assert "text_column and the query parameter text_pair_column" in refused.json()["error"]
+
+
+def test_the_encoding_of_a_file_can_be_said(client):
+    """Three short lines are too few to recognise GBK."""
+    answer = client.post("/predict_file", params={"name": "a.txt", "encoding": "gbk"}, content=GBK)
+    rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    assert [row["text"] for row in rows] == ["鼎", "龘"]
+
+
 HOSTS = dict.fromkeys(["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"], 200)
 HOSTS |= dict.fromkeys(["evil.com", "localhost.evil.com", "evil.com@localhost", "192.168.0.7", ""], 400)
 
@@ -206,6 +316,30 @@ def test_a_page_that_points_its_own_name_here_gets_no_answer(client, host, statu
     answers = [client.get(path, headers={"Host": host}) for path in ("/", "/health", "/info", "/metrics")]
     answers.append(client.post("/predict", json={"inputs": "今天"}, headers={"Host": host}))
     assert {answer.status_code for answer in answers} == {status}
+
+
+def test_a_host_that_is_not_allowed_gets_the_option_that_allows_it(client):
+    for host, name in (
+        ("svc.default:8741", "svc.default"),
+        ("[fe80::1]:80", "fe80::1"),
+        ("10.0.0.7", "10.0.0.7"),
+    ):
+        refused = client.get("/health", headers={"Host": host})
+        assert refused.json()["error"] == (
+            f"the header Host must have a name of this server, found '{host}'; to allow this one, start the "
+            f"server with --allowed_hosts {name}"
+        )
+    for host in ("a b", "a@localhost", "a;rm -rf", "", "x" * 300):
+        refused = client.get("/health", headers={"Host": host})
+        assert refused.status_code == 400
+        assert "--allowed_hosts" not in refused.json()["error"]
+
+
+def test_an_allowed_host_is_answered(model):
+    hosts = allowed_hosts("127.0.0.1", ["svc.default", "fe80::1"])
+    with running(model, ServeOptions(allowed_hosts=hosts)) as address:
+        for host in ("svc.default:8741", "SVC.default", "[fe80::1]:80"):
+            assert HTTP.get(f"{address}/health", headers={"Host": host}).status_code == 200
 
 
 def test_the_allowed_hosts_of_an_address():
@@ -236,7 +370,7 @@ def test_a_label_is_explained_with_the_words_and_the_test(client):
     another_label = min(LABELS, key=lambda name: name == best["label"])
     request = {"inputs": TEXT, "label": another_label, "language": "zh"}
     [in_chinese] = client.post("/explain", json=request).json()
-    assert in_chinese["heading"].startswith(f"{another_label} (所解释的标签")
+    assert in_chinese["heading"].startswith(f"{another_label}（所解释的标签")
 
 
 def read(model: OpenedModel, text: str) -> dict:

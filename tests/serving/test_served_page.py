@@ -18,8 +18,9 @@ import pytest
 pytest.importorskip("fastapi")
 from app.prediction.open_model import OpenedModel
 from app.serving.options import ServeOptions
+from tests.browser import SCREENS, needs_browser, open_browser, too_wide
 from tests.saved_classifier import LABELS, as_rows, random_texts
-from tests.serving.running_server import CHROMIUM, OPTIONS, needs_browser, running
+from tests.serving.running_server import OPTIONS, running
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -31,12 +32,8 @@ HOSTILE = '<img src=x onerror="document.title=1">今天'
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -123,6 +120,20 @@ def test_a_csv_file_comes_back_with_its_columns(tmp_path, served, model, encodin
     assert [row["label"] for row in rows] == [*answers_of(model, texts), ""]
 
 
+def test_the_encoding_of_a_file_is_asked_for_where_it_is_not_clear(tmp_path, served, model):
+    texts = ["鼎", "龘"]
+    (tmp_path / "short.txt").write_bytes("\n".join(texts).encode("gbk"))
+    page = served(model)
+    page.set_input_files("#file", tmp_path / "short.txt")
+    page.click("#classify")
+    page.wait_for_selector("#status.bad")
+    assert "set the query parameter encoding" in page.locator("#status").inner_text()
+    assert "Encoding (encoding)" in page.locator("#table").inner_text()
+    page.fill("#encoding", "gbk")
+    classify(page)
+    assert [row["text"] for row in downloaded(page)] == texts
+
+
 def test_label_lists_and_what_is_not_sure_enough_are_marked(served, several):
     answers = answers_of(several, TEXTS)
     rows = list(several.predictor.predict(as_rows(TEXTS)))
@@ -179,3 +190,21 @@ def test_a_text_is_explained_and_a_long_text_says_what_was_read(served, model):
     assert page.locator("#results li").count() == 1
     assert shown(page, ".warning")[0].startswith("Only in part: 1–")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+def test_the_page_fits_on_a_phone_and_on_a_wide_screen(tmp_path, served, model, locale):
+    pytest.importorskip("captum")
+    file = tmp_path / f"{'a_long_name_' * 8}.csv"
+    file.write_text("text\n今天真开心\n", encoding="utf-8")
+    page = served(model, locale)
+    for width, height in SCREENS:
+        page.set_viewport_size({"width": width, "height": height})
+        page.reload()
+        classify(page, [TEXTS[0], f"https://example.com/{'a' * 200}", "字" * 400])
+        page.locator(".why").first.click()
+        page.wait_for_selector(".explanation .first")
+        assert too_wide(page) == []
+        page.set_input_files("#file", file)
+        page.wait_for_selector("#table:not([hidden])")
+        assert too_wide(page) == []

@@ -239,7 +239,7 @@ def test_a_report_on_other_rows_names_the_labels_that_no_row_has(name, missing, 
     )
     capsys.readouterr()
     assert predict(["--checkpoint", str(run), "--input", str(file), "--report", str(out)]) == 0
-    sentence = f"No row has one of these 1 of 3 labels: {missing}. Their precision, recall and F1 are 0"
+    sentence = f"No row has this label, 1 of 3: {missing}. Its precision, recall and F1 are 0"
     assert sentence in capsys.readouterr().out
     assert sentence in (out / "report.html").read_text(encoding="utf-8")
 

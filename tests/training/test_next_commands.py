@@ -14,8 +14,10 @@ import pandas as pd
 import pytest
 
 from app.commands import run_verb
+from app.config.command_line import load_config
 from app.config.shipped import ROOT
 from app.report.commands import quoted
+from app.run import work
 from tests.multi_label_runs import arguments, train
 from tests.tasks.test_every_kind import KINDS, MASKED, write_lines
 from tests.tiny import tiny_lines
@@ -114,17 +116,52 @@ def run_predict(command: str) -> int:
     return run_verb("predict", words)
 
 
+def refuse_other_columns(model: Path, capsys) -> None:
+    """A usual name is in no setting of the run, and the error knows it all the same."""
+    Path("other.csv").write_text("甲,乙,丙\n1,今天真开心,x\n", encoding="utf-8")
+    assert run_verb("predict", [str(model), "--input", "other.csv"]) == 2
+    message = capsys.readouterr().err
+    assert "the run was trained on column 'text', and the first row of this file has 甲, 乙, 丙;" in message
+    assert "name the column with --text_column NAME or its number from 0, or set --format text" in message
+    assert run_verb("predict", [str(model), "--input", "other.csv", "--text_column", "乙"]) == 0
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_command_after_a_run_classifies(form, folder, capsys):
     run = train_in("run of 'today'", FORMS[form]())
     [command] = [command for command in commands_of(run) if "predict.py" in command]
     assert run_predict(command) == 0
     if form == "single":
+        refuse_other_columns(run, capsys)
         return
     labels = pd.read_csv("run of 'today'-labels.csv")
     assert len(labels) == (30 if form == "columns" else 60)
     answer = "predicted_score" if form == "scores" else "label"
     assert labels[answer].notna().all()
+
+
+def test_the_end_of_a_run_says_where_its_page_is_and_how_its_state_is_removed(folder, capsys):
+    """The commands are at the end of their lines; what is removed was only for a longer training."""
+    run = train_in("run of 'today'", write_single())
+    log = (run / "train.log").read_text("utf-8")
+    page = re.search(r"  report, for a browser: (.*)$", log, re.MULTILINE)[1]
+    assert Path(page) == run / "report.html"
+    assert Path(page).exists()
+    found = re.search(r"state, ([\d.,]+) MB, only .*; remove it with: (.*)$", log, re.MULTILINE)
+    size, command = found.groups()
+    state_files = [path.stat() for path in (run / "state").rglob("*") if path.is_file()]
+    own_bytes = [status.st_size for status in state_files if status.st_nlink == 1]
+    assert float(size) == round(sum(own_bytes) / 1e6, 1)
+    # The last step was the best: weights and best weights are those of the model
+    assert len(own_bytes) == len(state_files) - 2
+    before = {path.name for path in run.iterdir()}
+    run_in_shell(command)
+    assert before - {path.name for path in run.iterdir()} == {"state"}
+    [predict] = [command for command in commands_of(run) if "predict.py" in command]
+    assert run_predict(predict) == 0
+    longer = write_single() | {"data__task": "single_label", "output__resume": "auto", "train__epochs": 9}
+    assert work(load_config(arguments(Path("unused"), run, **longer)), "single") == 2
+    assert "holds a finished run; choose another output.dir, train it for longer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -136,6 +173,8 @@ def test_the_command_after_an_export_classifies(form, folder, capsys):
     assert export([str(run), "--output", "an onnx"]) == 0
     [command] = printed_commands(capsys.readouterr().out)
     assert run_predict(command) == 0
+    if form == "single":
+        refuse_other_columns(Path("an onnx"), capsys)
 
 
 def run_in_shell(command: str, **variables: str) -> str:

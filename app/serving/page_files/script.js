@@ -2,28 +2,28 @@
 const SAY = {
   en: {
     title: "Text classifier", texts: "Texts, one a line", textPairs: "Pairs of texts, one a line: text, tab, second text",
-    classify: "Classify", stop: "Stop", file: "Choose a file (CSV, Excel, JSON, ...), or drop it here", column: "Column of the text, if not as in training",
-    pairColumn: "Column of the second text", close: "Close the file", key: "API key", download: "Download CSV",
+    classify: "Classify", stop: "Stop", file: "Choose a file (CSV, Excel, JSON, ...), or drop it here", column: "Column of the text (text_column), if not as in training",
+    pairColumn: "Column of the second text (text_pair_column)", encoding: "Encoding (encoding), if not UTF-8", close: "Close the file", key: "API key", download: "Download CSV",
     model: (info) => `${info.model}: ${isNumber() ? "a number" : `${info.labels.length} labels`}, ${info.runtime}, ${info.device}`,
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
-    full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n, bad) => `${n} rows${bad ? `, ${bad} of them invalid: see the column reason` : ""}.`, uploading: "The server reads the file …",
+    full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n, bad) => `${n} ${n === 1 ? "row" : "rows"}${bad ? `, ${bad} of them invalid: see the column reason` : ""}.`, uploading: "The server reads the file …",
     shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
     whole: "the lines are one text", noTexts: "Write texts above, or choose a file.",
-    all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
+    all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ", colon: ": ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
   },
   zh: {
     title: "文本分类", texts: "文本，每行一条", textPairs: "文本对，每行一对：第一段、制表符、第二段",
-    classify: "分类", stop: "停止", file: "选择文件（CSV、Excel、JSON 等），或拖到这里", column: "文本所在的列（与训练时不同才填）",
-    pairColumn: "第二段文本所在的列", close: "关闭文件", key: "API 密钥", download: "下载 CSV",
+    classify: "分类", stop: "停止", file: "选择文件（CSV、Excel、JSON 等），或拖到这里", column: "文本所在的列（text_column，与训练时不同才填）",
+    pairColumn: "第二段文本所在的列（text_pair_column）", encoding: "文件编码（encoding，不是 UTF-8 才填）", close: "关闭文件", key: "API 密钥", download: "下载 CSV",
     model: (info) => `${info.model}：${isNumber() ? "一个数" : `${info.labels.length} 个标签`}，${info.runtime}，${info.device}`,
     busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n, bad) => `共 ${n} 行${bad ? `，其中 ${bad} 行无效：见 reason 列` : ""}。`, uploading: "服务器正在处理文件……",
     shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, abstain: (part) => (part ? `只能确定是${part.label}${part.score ? `（${(100 * part.score).toFixed(1)} %）` : ""}` : "把握不够"), noLabel: "没有标签",
     whole: "所有行合为一条文本", noTexts: "请在上面输入文本，或选择文件。",
-    all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
+    all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、", colon: "：",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
   },
 };
@@ -134,11 +134,12 @@ async function runFile() {
     const wanted = new URLSearchParams({ name: file.name });
     if (at("column").value) wanted.set("text_column", at("column").value);
     if (info.pairs && at("pair-column").value) wanted.set("text_pair_column", at("pair-column").value);
+    if (at("encoding").value) wanted.set("encoding", at("encoding").value);
     const answer = await ask(`predict_file?${wanted}`, file, "application/octet-stream");
     const { rows, invalid, labels } = JSON.parse(answer.headers.get("X-Summary"));
     labelled = await answer.text();
     setBusy(false);
-    at("counts").textContent = isNumber() ? "" : labels.map(([label, count]) => `${label} ${count}`).join("  ");
+    at("counts").textContent = isNumber() ? "" : labels.map(([label, count]) => `${label} ${count}`).join(" · ");
     showStatus(say("rows", rows, invalid));
   } catch (error) {
     setBusy(false);
@@ -185,7 +186,7 @@ function setBusy(busy) {
   const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 12);
   const none = results.filter((row) => row.labels && !chosen(row).length).length;
   const shares = none ? [...most, [say("noLabel"), none]] : most;
-  at("counts").textContent = shares.map(([label, count]) => `${label} ${count}`).join("  ");
+  at("counts").textContent = shares.map(([label, count]) => `${label} ${count}`).join(" · ");
 }
 
 function element(name, className, text) {
@@ -273,7 +274,7 @@ function shownExplanation({ heading, verdict, is_good, notes, texts, strongest }
   }
   strongest.forEach((words, i) => {
     const name = say(isNumber() ? ["up", "down"][i] : ["raises", "lowers"][i]);
-    if (words.length) parts.push(element("p", "note", `${name}: ${words.map(({ text, value }) => `${text} ${value > 0 ? "+" : ""}${value.toFixed(2)}`).join(say("and"))}`));
+    if (words.length) parts.push(element("p", "note", `${name}${say("colon")}${words.map(({ text, value }) => `${text} ${value > 0 ? "+" : ""}${value.toFixed(2)}`).join(say("and"))}`));
   });
   return [...parts, element("p", is_good ? "note" : "warning", verdict)];
 }
