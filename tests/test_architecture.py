@@ -18,7 +18,19 @@ from app.tasks import TASK_CLASSES
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
-    *("program", "words", "errors", "text_table", "config", "runtime", "data", "batching", "model", "tasks"),
+    *(
+        "program",
+        "words",
+        "errors",
+        "text_table",
+        "config",
+        "runtime",
+        "data",
+        "batching",
+        "model",
+        "ngrams",
+        "tasks",
+    ),
     *("report", "modes", "checkpoints", "training", "prediction", "explanation", "export", "serving", "run"),
     *("runs", "commands", "api"),
 ]

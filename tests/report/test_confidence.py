@@ -124,7 +124,7 @@ def test_baselines_of_several_and_of_many_labels(monkeypatch):
     assert baselines_of("single_label", 60, rows, None, rows)["TF-IDF + naive Bayes"]["accuracy"] > 0.9
     rows = Sample(many_texts, np.eye(60, dtype=np.uint8)[classes])
     assert baselines_of("multi_label", 60, rows, rows, rows)[LOGISTIC]["micro_f1"] == 1
-    monkeypatch.setattr("app.report.baselines.MAX_LABELS_X_VALUES", 60 * 600)
+    monkeypatch.setattr("app.ngrams.fit.MAX_LABELS_X_VALUES", 60 * 600)
     metrics = baselines_of("multi_label", 60, rows, rows, rows)
     assert metrics[LOGISTIC]["micro_f1"] < 1, "every second row has half of the labels"
 

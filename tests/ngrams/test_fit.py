@@ -1,0 +1,92 @@
+"""The linear model of character n-grams answers as scikit-learn's own pipeline does."""
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import ComplementNB
+from sklearn.pipeline import make_pipeline
+
+from app.ngrams.character_model import MAX_CHARACTERS
+from app.ngrams.fit import LOGISTIC_REGRESSION, NAIVE_BAYES, RIDGE, fit_characters
+
+WORDS = ["今天", "真开心", "难过", "电影", "好看", "生气", "下雨", "快递", "晚点", "喜欢"]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    generator = np.random.default_rng(0)
+    return ["".join(generator.choice(WORDS, 5)) for _ in range(300)]
+
+
+def tfidf(**settings):
+    return TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True, **settings)
+
+
+@pytest.mark.parametrize("num_labels", [2, 3])
+def test_one_label(texts, num_labels):
+    labels = np.array([WORDS.index(text[:2]) if text[:2] in WORDS else 1 for text in texts]) % num_labels
+    model = fit_characters(texts, labels, num_labels)
+    pipeline = make_pipeline(tfidf(dtype=np.float32), LogisticRegression(C=5, max_iter=100, tol=1e-3))
+    pipeline.fit(texts, labels)
+    outputs = model.outputs(texts)
+    odds = np.exp(outputs)
+    probabilities = odds / odds.sum(axis=1, keepdims=True)
+    assert model.method == LOGISTIC_REGRESSION
+    assert np.allclose(probabilities, pipeline.predict_proba(texts), atol=1e-5)
+
+
+def test_a_class_without_rows_is_never_the_answer(texts):
+    labels = np.arange(len(texts)) % 3 * 2
+    model = fit_characters(texts, labels, num_labels=6)
+    answers = model.outputs(["从未见过的字", *texts]).argmax(axis=1)
+    assert set(answers) <= {0, 2, 4}
+
+
+def test_more_than_fifty_classes_have_naive_bayes(texts):
+    labels = np.arange(len(texts)) % 60
+    model = fit_characters(texts, labels, num_labels=60)
+    pipeline = make_pipeline(tfidf(dtype=np.float32), ComplementNB()).fit(texts, labels)
+    assert model.method == NAIVE_BAYES
+    assert np.array_equal(model.outputs(texts).argmax(axis=1), pipeline.predict(texts))
+
+
+def test_rows_of_one_class(texts):
+    model = fit_characters(texts, np.full(len(texts), 1), num_labels=2)
+    assert set(model.outputs(texts).argmax(axis=1)) == {1}
+
+
+@pytest.mark.filterwarnings("ignore:Label")
+def test_several_labels(texts):
+    labels = np.array([[word in text for word in WORDS] for text in texts], dtype=np.int64)
+    # No row has the first label, and all rows have the last one
+    labels[:, 0] = 0
+    labels[:, -1] = 1
+    model = fit_characters(texts, labels, len(WORDS))
+    regression = LogisticRegression(C=30, solver="liblinear", max_iter=30, tol=1e-2, random_state=0)
+    pipeline = make_pipeline(tfidf(dtype=np.float32), OneVsRestClassifier(regression)).fit(texts, labels)
+    probabilities = 1 / (1 + np.exp(-model.outputs(texts)))
+    assert model.method == LOGISTIC_REGRESSION
+    assert np.allclose(probabilities, pipeline.predict_proba(texts), atol=1e-5)
+
+
+def test_numbers(texts):
+    numbers = np.array([len(set(text)) / 3 for text in texts])
+    model = fit_characters(texts, numbers, num_labels=1)
+    predicted = model.outputs(texts)[:, 0]
+    assert model.method == RIDGE
+    assert np.corrcoef(predicted, numbers)[0, 1] > 0.8
+    pipeline = make_pipeline(tfidf(), Ridge(3.0)).fit(texts, numbers)
+    # Our mean is a little penalised too
+    assert np.abs(predicted - pipeline.predict(texts)).max() < 0.05
+
+
+def test_equal_rows_give_equal_models_and_long_texts_are_cut(texts):
+    labels = np.arange(len(texts)) % 2
+    long_texts = [text * 100 for text in texts]
+    model = fit_characters(long_texts, labels, num_labels=2)
+    again = fit_characters([text[:MAX_CHARACTERS] for text in long_texts], labels, num_labels=2)
+    assert model.ngrams == again.ngrams
+    assert np.array_equal(model.weights, again.weights)
+    assert np.array_equal(model.outputs(long_texts[:9]), again.outputs(long_texts[:9]))
