@@ -161,8 +161,10 @@ def verify(argv: list[str], program: str) -> int:
     last gradients, weights and logits are compared with those of one process: the L2 norm of the difference,
     divided by that of the values. All is computed in float64, where rounding is near 1e-15 and a difference
     of up to 1e-9 passes. In other precisions, and for DeepSpeed, which has no float64, one process also
-    trains with the rows added up in another order; a mode may differ 10 times as much as this control; on
-    CUDA dropout is then off, because kernels for attention draw their own masks.
+    trains with the rows added up in another order; a mode may differ 10 times as much as this control, and
+    losses and logits in 16 bits by the rounding of one state (bf16 0.004, fp16 0.0005). On CUDA dropout is
+    then off, because kernels for attention draw their own masks. The line "other masks" is one process whose
+    masks of dropout are not those of the rows, and must differ.
     --device compares a device with the CPU in the same way, in fp32 and one process. Exit status 1 if any
     mode fails. Any setting of the trainer (--group.key) may follow.
     """

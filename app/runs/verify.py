@@ -17,11 +17,13 @@ from ..runtime.devices import choose_device, has_memory, is_cuda
 from ..runtime.processes import child_environment
 from .child_process import last_error
 from .series import plan_mode
-from .verify_comparison import QUANTITIES, Comparison, compare
-from .verify_result import CONTROL
+from .verify_comparison import QUANTITIES, Comparison, check_control, compare
+from .verify_result import CONTROL, OTHER_MASKS
 
 # On CUDA the kernels for attention draw their own masks, but in float64, for which there are none
 WITHOUT_DROPOUT = ["--model.dropout", "0"]
+# What is compared besides modes: one process whose masks of dropout are not those of the rows
+CONTROL_OF_MASKS = "other masks"
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,16 @@ def verify_modes(
             mode_precision = "fp32"
         planned.append(Comparison(name, num_processes, mode_precision, unavailable))
     if is_cuda(device) and any(comparison.precision != "float64" for comparison in planned):
-        settings = [*settings, *WITHOUT_DROPOUT]
+        settings = without_dropout(settings)
+    else:
+        planned.insert(1, Comparison(CONTROL_OF_MASKS, 1, planned[0].precision))
     return run_comparisons(planned, steps, settings, settings)
+
+
+def without_dropout(settings: list[str]) -> list[str]:
+    """Return settings that switch dropout off, and say so."""
+    say("dropout is off: kernels for attention on CUDA draw their own masks")
+    return [*settings, *WITHOUT_DROPOUT]
 
 
 def verify_device(name: str, steps: int, settings: list[str]) -> list[Comparison]:
@@ -77,7 +87,7 @@ def verify_device(name: str, steps: int, settings: list[str]) -> list[Comparison
     there, and where the job does not run on the CPU."""
     device = str(choose_device(name))
     if is_cuda(choose_device(name)):
-        settings = [*settings, *WITHOUT_DROPOUT]
+        settings = without_dropout(settings)
     on_cpu = [*settings, "--train.device", "cpu"]
     on_device = [*settings, "--train.device", device]
     return run_comparisons([Comparison(device, 1, "fp32")], steps, on_cpu, on_device)
@@ -117,6 +127,12 @@ def run_comparison(
 ) -> Comparison:
     """Train what a comparison plans, with its results in `folder`, and compare them with those in the folder
     `reference`."""
+    if comparison.mode == CONTROL_OF_MASKS:
+        training = f"{comparison.precision}{OTHER_MASKS}"
+        failure = Worker("single", 1, [training], steps, settings).run(folder)
+        if failure:
+            return replace(comparison, reason=failure)
+        return check_control(comparison, reference, folder)
     # What is no mode is the name of a device
     mode = comparison.mode if comparison.mode in MODES else "single"
     worker = Worker(mode, comparison.processes, [comparison.precision], steps, settings)

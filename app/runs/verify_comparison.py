@@ -5,17 +5,23 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch.linalg import vector_norm
 
 from ..modes.mode import Tensors
-from .verify_result import CONTROL, DTYPE_OF, TrainingResult, read_result, result_file
+from .verify_result import CONTROL, DTYPE_OF, OTHER_MASKS, TrainingResult, read_result, result_file
 
 QUANTITIES = ("losses", "gradients", "weights", "logits")
 FLOAT64_LIMIT = 1e-9  # of a relative difference
 # A mode may differ this many times as much as the control: sums never round alike, and 4 times was seen
 MAX_CONTROL_RATIO = 10.0
+# Other masks of dropout must move the gradients at least so far: rounding moves them by less, in bf16 too
+MIN_CONTROL_OF_MASKS = 0.02
 # A smaller control counts as this: the norm by which gradients are clipped has such an error in float32
 MIN_CONTROL = 1e-6
+# What a pass in 16 bits returns. One state that rounds to the other of two neighbours moves these by up to
+# half the distance of two numbers; whether the sums of the control cross such a boundary too is chance.
+RETURNED_BY_PASSES = ("losses", "logits")
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ def compare(comparison: Comparison, reference: Path, folder: Path) -> Comparison
     control_ratio = None
     if precision != "float64":
         control = read_result(result_file(reference, f"{precision}{CONTROL}"))
-        limits = limits_by_control(expected.tensors, control.tensors)
+        limits = limits_by_control(expected.tensors, control.tensors, DTYPE_OF[precision])
         ratios = [differences[quantity] / limits[quantity] for quantity in QUANTITIES]
         control_ratio = MAX_CONTROL_RATIO * max(ratios)
     reasons = []
@@ -68,13 +74,33 @@ def compare(comparison: Comparison, reference: Path, folder: Path) -> Comparison
     )
 
 
-def limits_by_control(reference: Tensors, control: Tensors) -> dict[str, float]:
-    """Return how far a mode may differ, by how far another order of the rows moves the same figures."""
+def limits_by_control(reference: Tensors, control: Tensors, dtype: torch.dtype) -> dict[str, float]:
+    """Return how far a mode that computes in a dtype may differ, by how far another order of the rows moves
+    the same figures."""
     rounding = relative_differences(reference, control)
     limits = {}
     for quantity in QUANTITIES:
         limits[quantity] = MAX_CONTROL_RATIO * max(rounding[quantity], MIN_CONTROL)
+    if dtype.itemsize == 2:
+        half_distance = torch.finfo(dtype).eps / 2
+        for quantity in RETURNED_BY_PASSES:
+            limits[quantity] = max(limits[quantity], half_distance)
     return limits
+
+
+def check_control(comparison: Comparison, reference: Path, folder: Path) -> Comparison:
+    """Compare one process with other masks of dropout, whose result is in `folder`. This must differ by far:
+    else the comparison of modes would not see masks that depend on the rank."""
+    expected = read_result(result_file(reference, comparison.precision))
+    result = read_result(result_file(folder, f"{comparison.precision}{OTHER_MASKS}"))
+    differences = relative_differences(expected.tensors, result.tensors)
+    if not any(differences.values()):
+        verdict = "no dropout"
+    elif differences["gradients"] > MIN_CONTROL_OF_MASKS:
+        verdict = "differs, as it must"
+    else:
+        verdict = "FAIL"
+    return replace(comparison, differences=differences, rows=result.rows, verdict=verdict)
 
 
 def relative_differences(reference: Tensors, result: Tensors) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """What a training of `verify` computed, and the file that rank 0 writes it into.
 
 A *training* is a precision (`float64`, `fp32`, `bf16`, `fp16`), or one of the last three with its *control*
-(`fp32-control`): the same rows added up in another order, to see how far rounding alone moves a result.
+(`fp32-control`): the same rows added up in another order, to see how far rounding alone moves a result. With
+*other masks* (`float64-other-masks`) the masks of dropout are not those of the rows, which must be seen.
 """
 
 import json
@@ -17,6 +18,7 @@ from ..runtime.devices import DTYPES
 
 DTYPE_OF = {"float64": torch.float64, "fp32": torch.float32} | DTYPES  # by precision
 CONTROL = "-control"
+OTHER_MASKS = "-other-masks"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class TrainingResult:
     rows: str
     dtypes: list[str]
     states: dict[str, list[str]]
+
+
+def precision_of(training: str) -> str:
+    """Return the precision of a training: its first word."""
+    return training.partition("-")[0]
 
 
 def result_file(folder: Path, training: str) -> Path:

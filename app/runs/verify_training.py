@@ -15,17 +15,27 @@ from ..checkpoints.progress import RunProgress
 from ..config.schema import Config
 from ..modes import check_world_size, load_mode
 from ..modes.launch import launch
-from ..modes.mode import Mode, Tensors
+from ..modes.mode import Mode, Single, Tensors
 from ..report.logits_file import split_of_report
 from ..training.build import Components, build
 from ..training.evaluation import evaluate_rows
 from ..training.step import planned_steps, train_steps
 from ..training.step_results import StepResult
-from .verify_result import CONTROL, TrainingResult, result_file, write_result
+from .verify_result import CONTROL, OTHER_MASKS, TrainingResult, precision_of, result_file, write_result
 
 # An odd number of rows in several batches, so that ranks evaluate different numbers of rows
 MAX_EVALUATED_ROWS = 33
 EVALUATION_BATCH = 8  # rows
+
+
+class OtherMasks(Single):
+    """One process with the masks of dropout that a second rank would have, if each rank drew its own."""
+
+    def forward(self, inputs: dict) -> torch.Tensor:
+        inputs = dict(inputs)
+        if "dropout_keys" in inputs:
+            inputs["dropout_keys"] = inputs["dropout_keys"] + 1
+        return super().forward(inputs)
 
 
 def start_worker(config: Config, steps: int, words: list[str], nprocs: int | None) -> int:
@@ -38,9 +48,10 @@ def start_worker(config: Config, steps: int, words: list[str], nprocs: int | Non
 def run_trainings(config: Config, steps: int, mode: str, folder: str, *trainings: str) -> int:
     """Do each training in this process, one rank of `mode`; rank 0 writes the results into `folder`."""
     for training in trainings:
-        is_float64 = training == "float64"
+        is_float64 = precision_of(training) == "float64"
         torch.set_default_dtype(torch.float64 if is_float64 else torch.float32)
-        with load_mode(mode)(comparable_config(config, steps, training)) as opened:
+        mode_class = OtherMasks if training.endswith(OTHER_MASKS) else load_mode(mode)
+        with mode_class(comparable_config(config, steps, training)) as opened:
             check_world_size(mode, opened.group.world_size)
             train_and_write(opened, result_file(Path(folder), training))
     return 0
@@ -49,11 +60,9 @@ def run_trainings(config: Config, steps: int, mode: str, folder: str, *trainings
 def comparable_config(config: Config, steps: int, training: str) -> Config:
     """Return the configuration of a training of so many steps that all modes can do alike."""
     train = replace(config.train, max_steps=steps, log_every=1, early_stopping=None)
-    if training == "float64":
-        # Without autocast, fp32 computes in the dtype of the weights
-        train = replace(train, precision="fp32")
-    else:
-        train = replace(train, precision=training.removesuffix(CONTROL))
+    precision = precision_of(training)
+    # Without autocast, fp32 computes in the dtype of the weights
+    train = replace(train, precision="fp32" if precision == "float64" else precision)
     if training.endswith(CONTROL):
         train = replace(train, accumulation_steps=2 * train.accumulation_steps)
     return replace(config, train=train)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from app.commands import run_verb
 from app.config.command_line import load_config
-from app.runs.verify_comparison import FLOAT64_LIMIT, QUANTITIES, Comparison, compare
+from app.runs.verify_comparison import FLOAT64_LIMIT, QUANTITIES, Comparison, check_control, compare
 from app.runs.verify_training import run_trainings
 from tests.processes import REAL_DATA, ROOT, finish
 from tests.ranks import fork
@@ -86,6 +86,27 @@ def test_below_float64_a_mode_may_differ_ten_times_as_much_as_the_control(result
     assert row.control_ratio == pytest.approx(difference / 0.01, rel=1e-5)
 
 
+@pytest.mark.parametrize(("difference", "verdict"), [(0.003, "PASS"), (0.005, "FAIL")])
+def test_in_bf16_logits_may_differ_by_half_the_distance_of_two_numbers(result, difference, verdict):
+    """The control may happen to round alike; gradients and weights have no such limit."""
+    far = torch.full((4, 4), 1 + difference)
+    reference = result("a", dtypes="torch.bfloat16")
+    mode = result("mode", logits=far, losses=far, dtypes="torch.bfloat16")
+    assert compare(Comparison("ddp", 2, "bf16"), reference, mode).verdict == verdict
+    mode = result("other", weights__a=far, dtypes="torch.bfloat16")
+    assert compare(Comparison("ddp", 2, "bf16"), reference, mode).verdict == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("gradient", "verdict"), [(1.0, "no dropout"), (1.001, "FAIL"), (1.5, "differs, as it must")]
+)
+def test_other_masks_of_dropout_must_be_seen(result, gradient, verdict):
+    reference = result("a")
+    control = result("control", gradients__a=torch.full((4, 4), gradient))
+    (control / "float64.safetensors").rename(control / "float64-other-masks.safetensors")
+    assert check_control(Comparison("other masks", 1, "float64"), reference, control).verdict == verdict
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["text pairs", *CONFIGS])
 def test_every_configuration_is_the_same_job_in_float64(name, monkeypatch, tmp_path):
@@ -124,9 +145,13 @@ def test_modes_agree_on_the_sample_set_in_any_folder(tmp_path):
     (tmp_path / "app.py").write_text("raise SystemExit('the wrong app')")
     command = [sys.executable, str(ROOT / "verify_modes.py"), "--modes", "deepspeed", "ddp", *TINY]
     done = finish(command, tmp_path, timeout=600, status=0)
-    assert [line.split(",")[0] for line in done.stderr.splitlines()] == ["single", "ddp", "deepspeed"]
-    _heading, single, ddp, deepspeed = (line.split() for line in done.stdout.splitlines())
+    trained = [line.split(",")[0] for line in done.stderr.splitlines()]
+    assert trained == ["single", "single", "ddp", "deepspeed"]
+    _heading, single, other_masks, ddp, deepspeed = (line.split() for line in done.stdout.splitlines())
     assert single == ["single", "1", *["-"] * 7, "reference"]
+    assert other_masks[:4] == ["other", "masks", "1", "float64"]
+    assert other_masks[9:] == ["33", "of", "33", "differs,", "as", "it", "must"]
+    assert min(map(float, other_masks[4:8])) > 1e-6
     assert (ddp[:3], ddp[7:]) == (["ddp", "2", "float64"], ["-", "33", "of", "33", "PASS"])
     assert (deepspeed[:3], deepspeed[8:]) == (["deepspeed", "2", "fp32"], ["33", "of", "33", "PASS"])
     assert max(map(float, ddp[3:7])) < 1e-9 < max(map(float, deepspeed[3:7]))
