@@ -313,8 +313,9 @@ class ModelConfig:
     dropout: Annotated[Float, Field(ge=0, lt=1)] | None = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
     head: Annotated[Literal["auto", "random", "linear"], Needs("unordered", also=("random",))] = "auto"
-    """How a new head starts: random, or linear: as a logistic regression on the mean of the states of tokens;
-    auto: linear for up to 12,000 rows of the default model (few: configs/few_labels.yaml), else random."""
+    """How a new head starts: random, or linear: as a logistic regression on what its last layer reads (of a
+    BERT the mean of the tokens); auto: linear for up to 12,000 rows of the default model (few:
+    configs/few_labels.yaml), else random."""
     freeze: Literal["embeddings", "encoder"] | None = None
     """Do not train the embeddings (embeddings), or these and all layers (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)

@@ -66,7 +66,9 @@ def build_model(
             add_mean_layer(model)
         if is_new and head_bias is not None and layer.bias is not None:
             layer.bias.data.copy_(torch.from_numpy(head_bias))
-        return Classifier(model)
+        classifier = Classifier(model)
+        classifier.knows_labels = not is_new
+        return classifier
 
 
 def initialise(layer: nn.Linear, config: PreTrainedConfig) -> None:

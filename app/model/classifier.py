@@ -127,6 +127,8 @@ class PackedModel(nn.Module):
 
     # peft's configuration, where only LoRA factors and the head are trained
     adapter = None
+    # Whether the head can answer before the training: it is fitted first, or was trained on these labels
+    knows_labels = False
     # The precision of a pass. The model itself enters it: DataParallel runs each copy in a thread, where it
     # turns autocast on again without its dtype, which on CUDA is fp16.
     autocast: Callable[[], AbstractContextManager] = nullcontext

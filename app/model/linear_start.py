@@ -1,20 +1,24 @@
-"""`model.head linear`: the classifier starts as a logistic regression on the mean of the states of a text's
-tokens.
+"""`model.head linear`: the last layer of the classifier starts as a logistic regression on what it reads of
+the training rows, whatever stands before it.
 
 The head of a BERT reads the first token, whose state says little in an encoder that was trained for the
-similarity of texts, such as e5. One more layer turns it into the mean of all tokens, so that a checkpoint
-stays one of a usual BERT. Trained, this layer learns which tokens count more.
+similarity of texts, such as e5. There one more layer turns it into the mean of all tokens, so that a
+checkpoint stays one of a usual BERT. Trained, this layer learns which tokens count more. Other types keep the
+head of transformers.
 """
 
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
-from ..batching import CPU_BATCH_TOKENS, token_batches
-from ..batching.loader import Loader, means_of_rows
+from ..batching import token_batches
+from ..batching.collate import collate
+from ..batching.loader import Loader
 from ..errors import InputError
 from .model_parts import last_layer
 
@@ -25,15 +29,16 @@ ADDED = "has_mean_layer"  # in the configuration of a checkpoint that has the la
 WEIGHT_OF_MEAN = 100.0  # of the mean beside the state of the first token, to which the layer adds it
 SCALE = 0.1  # so small that the tanh of the pooler changes hardly anything
 C = 30.0  # for logistic regression on vectors of length 1 (docs/few_labels.md)
+TOLERANCE = 1e-3  # of logits that are computed twice
+
+Tensors = dict[str, torch.Tensor]
 
 
 def add_mean_layer(model: nn.Module) -> None:
     """Add the layer to a BERT of transformers for sequence classification, unless it has it, and make its
-    pooler the identity. Raises InputError for other models."""
+    pooler the identity. Models of other types stay as they are."""
     config = model.config
-    if config.model_type != "bert":
-        raise InputError(f"model.head linear works with BERT encoders, found {config.model_type}; omit it")
-    if getattr(config, ADDED, False):
+    if config.model_type != "bert" or getattr(config, ADDED, False):
         return
     layers = model.bert.encoder.layer
     pooler = model.bert.pooler
@@ -56,27 +61,79 @@ def add_mean_layer(model: nn.Module) -> None:
     config.update({"num_hidden_layers": len(layers), ADDED: True})
 
 
-@torch.no_grad()
-def start_linear(model: "PackedModel", loader: Loader, has_several: bool) -> None:
-    """Set the weights of the last layer of a classifier to those of logistic regression on the training rows;
-    with `has_several` labels a row, of one regression for each label. A label of no row, or of all rows,
-    keeps its start."""
+@contextmanager
+def returning_head_inputs(model: "PackedModel") -> Iterator[None]:
+    """Return a context in which the outputs of a model are what its last linear layer reads of each row,
+    (num_rows, size), in place of the logits. transformers' model chooses the token, where it reads one."""
     _name, layer = last_layer(model.model)
-    states = states_before(layer, model, loader)
+    hook = layer.register_forward_hook(lambda _layer, inputs, _output: inputs[0])
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@torch.no_grad()
+def check_ends_in_layer(model: "PackedModel", rows: list[list[int]]) -> None:
+    """Raise InputError unless the logits of a model, on the CPU, are what its last linear layer gives: those
+    of rows of token ids are compared. Leaves the model in evaluation mode."""
+    _name, layer = last_layer(model.model)
+    tokens = [np.array(row, dtype=np.int64) for row in rows]
+    inputs = collate(tokens, None, model.layout(model.can_pack))
+    model.eval()
+    bias = None
+    if layer.bias is not None:
+        # Were the logits scaled, a bias of 0 would not show it
+        bias = layer.bias.detach().clone()
+        layer.bias.add_(1)
+    logits = model(**inputs)
+    with returning_head_inputs(model):
+        states = model(**inputs)
+    is_alike = states.shape[-1] == layer.in_features and torch.allclose(
+        layer(states), logits, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
+    )
+    if bias is not None:
+        layer.bias.copy_(bias)
+    if not is_alike:
+        raise InputError(
+            "model.head linear needs logits that are what the last linear layer gives, found more behind it "
+            f"in this {model.model.config.model_type} model; leave it out"
+        )
+
+
+@torch.no_grad()
+def fit_last_layer(
+    model: "PackedModel",
+    loader: Loader,
+    has_several: bool,
+    device: torch.device,
+    batch_tokens: int,
+    on_batch: Callable[[int], None] = lambda rows: None,
+) -> Tensors:
+    """Return the parameters of the last layer of a classifier on `device` that is a logistic regression on
+    the training rows; with `has_several` labels a row, one regression for each label. A label of no row, or
+    of all rows, keeps its start. `on_batch` is called with the number of rows of each batch."""
+    _name, layer = last_layer(model.model)
+    start = {name: value.detach().cpu().clone() for name, value in layer.named_parameters()}
+    states = states_before_layer(model, loader, device, batch_tokens, on_batch)
+    has_bias = "bias" in start
     mean_length = np.linalg.norm(states, axis=1).mean()
-    centre = states.mean(axis=0)
+    centre = np.zeros_like(states[0])
+    if has_bias:
+        # Without a bias, the weights alone have to tell the labels apart
+        centre = states.mean(axis=0)
     inputs = (states - centre) / mean_length
     labels = np.asarray(loader.split.labels)
     if has_several:
         for label in range(labels.shape[1]):
-            regression = fit_regression(inputs, labels[:, label])
+            regression = fit_regression(inputs, labels[:, label], has_bias)
             if regression is not None:
                 weights = regression.coef_ / mean_length
-                set_layer_rows(layer, [label], weights, regression.intercept_, centre)
-        return
-    regression = fit_regression(inputs, labels)
+                set_layer_rows(start, [label], weights, regression.intercept_, centre)
+        return start
+    regression = fit_regression(inputs, labels, has_bias)
     if regression is None:
-        return
+        return start
     weights = regression.coef_ / mean_length
     biases = regression.intercept_
     if len(regression.classes_) == 2:
@@ -84,34 +141,43 @@ def start_linear(model: "PackedModel", loader: Loader, has_several: bool) -> Non
         halves = np.array([-0.5, 0.5])
         weights = halves[:, None] * weights
         biases = halves * biases
-    set_layer_rows(layer, regression.classes_, weights, biases, centre)
+    set_layer_rows(start, regression.classes_, weights, biases, centre)
+    return start
 
 
-def states_before(layer: nn.Module, model: "PackedModel", loader: Loader) -> np.ndarray:
-    """Return what a layer reads of each row of a loader, (num_rows, size) float32; of a text that is read in
-    windows, their mean."""
-    collected: list[torch.Tensor] = []
+def set_last_layer(model: "PackedModel", parameters: Tensors) -> None:
+    """Set the parameters of the last layer of a classifier to those of `fit_last_layer`."""
+    _name, layer = last_layer(model.model)
+    for name, parameter in layer.named_parameters():
+        parameter.data.copy_(parameters[name])
+    model.knows_labels = True
 
-    def collect(_layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        collected.append(inputs[0].detach().flatten(0, -2).float().cpu())
 
+def states_before_layer(
+    model: "PackedModel",
+    loader: Loader,
+    device: torch.device,
+    batch_tokens: int,
+    on_batch: Callable[[int], None],
+) -> np.ndarray:
+    """Return what the last layer reads of each row of a loader, (num_rows, size) float32; of a text that is
+    read in windows, their mean."""
     is_training = model.training
     model.eval()
-    hook = layer.register_forward_pre_hook(collect)
-    batches = token_batches(loader.lengths(), CPU_BATCH_TOKENS)
-    for positions in batches:
-        batch = loader.load(positions, torch.device("cpu"))
-        model(**batch.inputs)
-        if batch.windows_per_row is not None:
-            collected[-1] = means_of_rows(collected[-1], batch.windows_per_row)
-    hook.remove()
+    states = []
+    batches = token_batches(loader.lengths(), batch_tokens)
+    with returning_head_inputs(model):
+        for positions in batches:
+            batch = loader.load(positions, device)
+            states.append(batch.row_outputs(model(**batch.inputs)).cpu())
+            on_batch(len(positions))
     model.train(is_training)
     # Batches have the longest rows first
     row_order = np.argsort(np.concatenate(batches), kind="stable")
-    return torch.cat(collected).numpy()[row_order]
+    return torch.cat(states).numpy()[row_order]
 
 
-def fit_regression(inputs: np.ndarray, targets: np.ndarray):
+def fit_regression(inputs: np.ndarray, targets: np.ndarray, has_bias: bool):
     """Return scikit-learn's logistic regression; None where all targets, (num_rows,), are the same."""
     from sklearn.linear_model import LogisticRegression
 
@@ -119,17 +185,20 @@ def fit_regression(inputs: np.ndarray, targets: np.ndarray):
         return None
     with warnings.catch_warnings(action="ignore"):
         # It need not converge: the training follows
-        return LogisticRegression(C=C, max_iter=1000).fit(inputs, targets)
+        return LogisticRegression(C=C, max_iter=1000, fit_intercept=has_bias).fit(inputs, targets)
 
 
 def set_layer_rows(
-    layer: nn.Linear,
+    parameters: Tensors,
     rows: list[int] | np.ndarray,
     weights: np.ndarray,
     biases: np.ndarray,
     centre: np.ndarray,
 ) -> None:
-    """Set some rows of a layer to weights, (len(rows), size), and to biases for inputs without their mean
-    `centre`."""
-    layer.weight.data[rows] = torch.from_numpy(weights).to(layer.weight.dtype)
-    layer.bias.data[rows] = torch.from_numpy(biases - weights @ centre).to(layer.bias.dtype)
+    """Set some rows of the parameters of a layer to weights, (len(rows), size), and to biases for inputs
+    without their mean `centre`."""
+    weight = parameters["weight"]
+    weight[rows] = torch.from_numpy(weights).to(weight.dtype)
+    if "bias" in parameters:
+        bias = parameters["bias"]
+        bias[rows] = torch.from_numpy(biases - weights @ centre).to(bias.dtype)

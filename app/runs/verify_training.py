@@ -19,6 +19,7 @@ from ..modes.mode import Mode, Single, Tensors
 from ..report.logits_file import split_of_report
 from ..training.build import Components, build
 from ..training.evaluation import evaluate_rows
+from ..training.head_start import start_head
 from ..training.step import planned_steps, train_steps
 from ..training.step_results import StepResult
 from .verify_result import CONTROL, OTHER_MASKS, TrainingResult, precision_of, result_file, write_result
@@ -72,6 +73,7 @@ def train_and_write(mode: Mode, file: Path) -> None:
     """Train a model with weights of the default dtype, and evaluate some rows; every rank calls it, and rank
     0 writes the result."""
     components = build(mode.config, mode)
+    start_head(mode, components)
     components.model.to(torch.get_default_dtype())
     mode.setup(components.model, components.config)
     seen_dtypes = SeenDtypes()

@@ -31,7 +31,7 @@ class Pretraining(Task):
             )
         return partial(cross_entropy, reduction="sum")
 
-    def build_model(self, stores):
+    def build_model(self):
         from ..model.build_model import build_masked_model
 
         return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length)

@@ -109,24 +109,18 @@ class Task:
             )
         return weights
 
-    def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
-        """Return the model that the settings name, on the CPU. `stores` are the tokens by split."""
+    def build_model(self) -> PackedModel:
+        """Return the model that the settings name, on the CPU."""
         from ..model.build_model import build_model
-        from ..model.linear_start import start_linear
 
-        settings = self.config.model
         model = build_model(
-            settings,
+            self.config.model,
             self.tokenizer,
             self.label_names,
             self.config.data.max_length,
             problem_type=self.problem_type,
             head_bias=self.head_bias,
         )
-        if settings.head == "linear":
-            layout = model.layout(model.can_pack)
-            loader = self.loader(self.dataset.splits["train"], stores["train"], layout)
-            start_linear(model, loader, self.form.has_several)
         state = self.state()
         model.model.config.update({key: state[key] for key in self.config_keys})
         return model

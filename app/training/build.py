@@ -15,6 +15,7 @@ from ..model.classifier import PackedModel
 from ..model.epochs import with_epochs
 from ..model.freeze import freeze
 from ..model.head_choice import with_head
+from ..model.linear_start import check_ends_in_layer
 from ..model.lora import add_lora
 from ..model.recipe import with_recipe
 from ..model.tokenizer import load_tokenizer
@@ -54,10 +55,13 @@ def build(config: Config, mode: Mode) -> Components:
     task.prepare(replace(config, model=model_config), dataset, tokenizer, mode.device)
     stores = open_stores(dataset, tokenizer, data)
 
-    model = build_model(config, task, stores)
+    model = build_model(config, task)
     tried_rows = [tokenizer.backend_tokenizer.encode(text).ids for text in TRIED_TEXTS]
     check_passes(model, tried_rows)
-    layout = choose_layout(model, data, mode)
+    if config.model.head == "linear":
+        check_ends_in_layer(model, tried_rows)
+    is_packed = model.can_pack and mode.accepts_packed
+    layout = choose_layout(model, config, mode.device, is_packed)
     loaders = {}
     for name, split in dataset.splits.items():
         loaders[name] = task.loader(split, stores[name], layout)
@@ -95,10 +99,11 @@ def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, Toke
     return {name: stores[split.table.key] for name, split in dataset.splits.items()}
 
 
-def build_model(config: Config, task: Task, stores: dict[str, TokenStore]) -> PackedModel:
-    """Return the seeded model, with its frozen parts and its adapter."""
+def build_model(config: Config, task: Task) -> PackedModel:
+    """Return the seeded model, with its frozen parts and its adapter. For model.head linear, `start_head`
+    comes after it."""
     torch.manual_seed(config.train.seed)
-    model = task.build_model(stores)
+    model = task.build_model()
     if config.model.freeze:
         freeze(model, config.model.freeze)
     if config.model.lora_rank:
@@ -108,16 +113,15 @@ def build_model(config: Config, task: Task, stores: dict[str, TokenStore]) -> Pa
     return model
 
 
-def choose_layout(model: PackedModel, data: DataConfig, mode: Mode) -> Layout:
-    """Return the form of batches that the model and the mode take, and that the device is fast with."""
-    packed = model.can_pack and mode.accepts_packed
+def choose_layout(model: PackedModel, config: Config, device: torch.device, packed: bool) -> Layout:
+    """Return the form of batches, `packed` or padded, that a model takes and that a device is fast with."""
     # There are no kernels of rows of any length for float64.
     has_kernels = packed and torch.get_default_dtype() != torch.float64
-    varlen = has_kernels and model.has_varlen_kernels(mode.device)
+    varlen = has_kernels and model.has_varlen_kernels(device)
     layout = model.layout(packed, varlen)
-    uses_amx = mode.device.type == "cpu" and mode.config.train.precision == "bf16"
+    uses_amx = device.type == "cpu" and config.train.precision == "bf16"
     # With windows, outputs of rows of padding could not be told from others.
-    if uses_amx and data.long != "windows":
+    if uses_amx and config.data.long != "windows":
         layout = replace(layout, multiple_of=AMX_ROWS)
     return layout
 

@@ -24,7 +24,7 @@ def merge_adapter(folder: Path, components: Components, step: int) -> None:
     with torch.random.fork_rng(devices=()), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         torch.manual_seed(components.config.train.seed)
-        model = components.task.build_model(components.stores).model
+        model = components.task.build_model().model
         merged = PeftModel.from_pretrained(model, adapter).merge_and_unload()
 
     has_other_decision = is_of_other_weights(folder, adapter, step)

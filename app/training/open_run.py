@@ -20,6 +20,7 @@ from ..modes.mode import Mode
 from ..runtime.cores import busy_cores, load_message
 from ..runtime.devices import has_memory
 from .build import Components, build
+from .head_start import start_head
 from .log import RunLog
 from .step import planned_steps
 from .token_limit import token_limit
@@ -70,6 +71,9 @@ def open_run(name: str, mode: Mode, with_report: bool = True, ends_process: bool
     with ExitStack() as closing:
         closing.callback(start.close)
         group.on_rank_0(open_folder)
+        is_resumed = group.broadcast(start.state is not None)
+        if not is_resumed:
+            start_head(mode, components, with_bar=ends_process)
         mode.setup(model, config)
         progress = load_state(mode, start.state, start.folder, job)
         log = RunLog(

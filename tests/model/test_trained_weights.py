@@ -16,7 +16,7 @@ from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.classifier import Classifier
-from app.model.linear_start import C, add_mean_layer
+from app.model.linear_start import C, add_mean_layer, check_ends_in_layer
 from app.model.lora import add_lora, load_adapter
 from app.model.model_parts import last_layer
 from app.modes.mode import Single
@@ -24,6 +24,7 @@ from app.prediction.torch_runtime import load_predictor
 from app.run import main
 from app.runtime.disk import read_json
 from app.training.build import build
+from app.training.head_start import start_head
 from app.training.step import train_steps
 from tests.multi_label_runs import train as train_posts
 from tests.multi_label_runs import write_posts
@@ -98,8 +99,97 @@ def test_the_layer_is_added_once_and_to_a_bert_only():
     add_mean_layer(model)
     assert model.config.num_hidden_layers == len(model.bert.encoder.layer) == 3
     assert torch.equal(model.bert.pooler.dense.weight, torch.eye(32))
-    with pytest.raises(InputError, match="works with BERT encoders, found roberta"):
-        add_mean_layer(tiny_model("roberta").model)
+    roberta = tiny_model("roberta").model
+    before = {name: value.clone() for name, value in roberta.state_dict().items()}
+    add_mean_layer(roberta)
+    assert all(torch.equal(before[name], value) for name, value in roberta.state_dict().items())
+    assert before.keys() == roberta.state_dict().keys()
+
+
+# What stands before the last layer: dense and tanh; one dense layer; the mean of the tokens; the last token
+HEADS = {
+    "xlm-roberta": {},
+    "ernie": {},
+    "electra": {},
+    "modernbert": {"classifier_pooling": "mean"},
+    "qwen3": {"head_dim": 8, "num_key_value_heads": 1},
+    "deberta-v2": {},
+    "albert": {"embedding_size": 16},
+    "gemma": {"head_dim": 8, "num_key_value_heads": 1, "pad_token_id": 0},
+}
+
+
+@pytest.mark.parametrize("architecture", HEADS)
+def test_the_head_of_any_architecture_is_logistic_regression_on_what_it_reads(architecture, data, tmp_path):
+    """What it reads is taken from transformers' own model, of one text after the other."""
+    config = {f"model__config__{key}": value for key, value in HEADS[architecture].items()}
+    config |= {"model__architecture": architecture, "model__head": "linear", "data__test_size": 0}
+    with Single(load_config(settings(data, tmp_path, **config))) as mode:
+        parts = build(mode.config, mode)
+        assert not parts.model.knows_labels
+        start_head(mode, parts)
+        assert parts.model.knows_labels
+        model = parts.model.model.eval()
+        loader = parts.loaders["train"]
+        name, layer = last_layer(model)
+        states = []
+        with torch.no_grad():
+            for row in loader.split.rows:
+                tokens = np.concatenate(loader.store.windows(row)).astype(np.int64)
+                read = []
+                hook = layer.register_forward_pre_hook(lambda _, inputs, read=read: read.append(inputs[0]))
+                parts.model(torch.from_numpy(tokens)[None])
+                hook.remove()
+                # A decoder's layer reads all tokens, of which the last one counts
+                states.append(read[0].reshape(-1, layer.in_features)[-1].numpy())
+    states = np.array(states)
+    has_bias = layer.bias is not None
+    assert has_bias == (architecture not in ("qwen3", "gemma")), name
+    length = np.linalg.norm(states, axis=1).mean()
+    centre = states.mean(axis=0) if has_bias else 0
+    regression = LogisticRegression(C=C, max_iter=1000, fit_intercept=has_bias)
+    regression.fit((states - centre) / length, loader.split.labels)
+    wanted = regression.decision_function((states - centre) / length)
+    weights = [layer.weight.detach().numpy(), layer.bias.detach().numpy() if has_bias else 0]
+    logits = states @ weights[0].T + weights[1]
+    np.testing.assert_allclose(logits, wanted, atol=0.02 * np.abs(wanted).max())
+    assert (
+        logits.argmax(axis=1) == regression.predict(states * 0 + (states - centre) / length)
+    ).mean() > 0.95
+
+
+class Doubled(torch.nn.Module):
+    """A part of a head behind its last linear layer."""
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return 2 * self.layer(states)
+
+
+def test_a_head_that_does_not_end_in_a_linear_layer_is_refused():
+    model = tiny_model("albert")
+    check_ends_in_layer(model, [[2, 5, 3], [2, 3]])
+    model.model.classifier = Doubled(model.model.classifier)
+    with pytest.raises(InputError, match=r"found more behind it in this albert model; leave it out"):
+        check_ends_in_layer(model, [[2, 5, 3], [2, 3]])
+
+
+def test_a_resumed_run_does_not_fit_its_head_again(data, checkpoint, tmp_path, at_step):
+    """The data report comes before the head is fitted, which takes a while, and a line says that it is."""
+    changes = {"sizes": {}, "model__head": "linear", "model__name": checkpoint, "train__epochs": 1}
+    at_step(2)
+    assert main("single", "", settings(data, tmp_path, **changes)) == 143
+    log = (tmp_path / "train.log").read_text(encoding="utf-8")
+    places = [
+        log.index(line) for line in ("Data\n", "model.head linear: the encoder reads", "is fitted, after")
+    ]
+    assert places == sorted(places)
+    at_step(None)
+    assert main("single", "", settings(data, tmp_path, **changes)) == 0
+    assert (tmp_path / "train.log").read_text(encoding="utf-8").count("the encoder reads") == 1
 
 
 STARTS = {
@@ -130,6 +220,7 @@ def test_every_trainable_weight_learns_within_a_few_steps(start, data, checkpoin
     config = load_config(settings(data, tmp_path, sizes=sizes, **changes))
     with Single(config) as mode:
         parts = build(config, mode)
+        start_head(mode, parts)
         mode.setup(parts.model, parts.config)
         trainable = {name: value for name, value in parts.model.named_parameters() if value.requires_grad}
         before = {name: value.detach().clone() for name, value in trainable.items()}
@@ -203,7 +294,8 @@ def test_the_run_folder_is_an_ordinary_checkpoint_beside_its_adapter(data, tmp_p
 
 @needs_peft
 def test_states_and_adapter_have_what_is_trained_only_and_peft_reads_it(data, base, tmp_path):
-    assert train(data, tmp_path, model__name=base) == 0
+    # By the loss, the model before the first step is not the best
+    assert train(data, tmp_path, model__name=base, train__best_metric="loss") == 0
     (state,) = (tmp_path / "state").iterdir()
     weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
     adapter = load_adapter(tmp_path / "adapter" / "adapter_model.safetensors")

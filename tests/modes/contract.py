@@ -89,6 +89,8 @@ CASES = {
     # One layer for all, with another numbered module inside
     "albert": THREE + TINY + ALBERT,
     "bf16_albert": ADAMW + ALBERT + "precision=bf16",
+    "linear_head": THREE + TINY + "model.head=linear",
+    "linear_head_decoder_padded": ADAMW + DECODER + "model.head=linear",
     "unused_weights": "model.architecture=big_bird",
     "gradient_checkpointing": THREE + TINY + "gradient_checkpointing=true",
     "masked_language_modelling": THREE + MASKED,
