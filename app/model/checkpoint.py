@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
 from ..errors import InputError, excerpt
-from .checkpoint_folder import check_checkpoint_folder, read_config
+from .checkpoint_folder import check_checkpoint_folder, check_needs_no_code, read_config
 from .e5_small import local_checkpoint
 from .transformers_errors import cannot_load
 
@@ -39,7 +39,7 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str:
         # Downloads by Xet would leave the mirror for the hub's own storage
         constants.HF_HUB_DISABLE_XET = True
     try:
-        hf_hub_download(name, "config.json")
+        config_file = hf_hub_download(name, "config.json")
     except errors.HFValidationError as error:
         raise InputError(f"{cannot_load(name)}: there is no such folder") from error
     except Exception as error:  # noqa: BLE001 - errors of httpx have no class in common with others
@@ -54,6 +54,7 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str:
             f"left: {E5_SMALL}, which comes with a package; a folder with a checkpoint, such as "
             "`modelscope download` makes; or a mirror, as in HF_ENDPOINT=https://hf-mirror.com"
         ) from error
+    check_needs_no_code(name, Path(config_file))
     return name
 
 

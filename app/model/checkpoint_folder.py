@@ -53,6 +53,7 @@ def check_checkpoint_folder(folder: Path) -> None:
             )
         # Others say what a checkpoint needs
         return
+    check_needs_no_code(str(folder), folder / CONFIG_FILE)
     tokenizer_files = _first_files(names, TOKENIZER_FILES)
     for name in [*weights, *tokenizer_files]:
         _check_is_no_pointer(folder, name)
@@ -68,6 +69,22 @@ def check_checkpoint_folder(folder: Path) -> None:
                 f"{folder / name}: the file must begin without a byte order mark, found one; save it as "
                 "UTF-8 without it"
             )
+
+
+def check_needs_no_code(name: str, config_file: Path) -> None:
+    """Raise InputError where the `config.json` of a model, a hub name or a folder, names code that comes with
+    the model: transformers' own class would read its weights in another way, or not at all. A file that is
+    no JSON has its error elsewhere."""
+    values = None
+    with suppress(OSError, ValueError):
+        values = json.loads(config_file.read_text(encoding="utf-8-sig"))
+    if not isinstance(values, dict) or not values.get("auto_map"):
+        return
+    classes = listed(values["auto_map"], MAX_NAMED)
+    raise InputError(
+        f"{name}: a model whose code is part of transformers is needed, found one with code of its own, "
+        f"which is never run ({CONFIG_FILE} has auto_map: {classes}); choose another model"
+    )
 
 
 def read_config(folder: Path) -> dict | None:

@@ -14,6 +14,7 @@ from ..config.schema import ModelConfig
 from ..errors import InputError
 from .checkpoint import checkpoint_config
 from .classifier import PackedModel
+from .model_parts import norm_parameters
 from .transformers_errors import REMEDY, cannot_load, explained
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,8 @@ def parameter_shapes(config: PreTrainedConfig, auto_class: type) -> dict[str, tu
 
 def check_weights(name: str, model: nn.Module, info: dict) -> None:
     """Raise InputError for weights of an encoder that have other shapes, that the model does not take, or of
-    which many are missing; warn of a few. `info` is what `load_weights` returns beside the model."""
+    which many or those of norms are missing; warn of a few. `info` is what `load_weights` returns beside the
+    model."""
     base = f"{model.base_model_prefix}."
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
     encoder_keys = keys_of_encoder(sizes, base)
@@ -101,14 +103,20 @@ def check_weights(name: str, model: nn.Module, info: dict) -> None:
     shapes_by_key = {key: (saved, needed) for key, saved, needed in info["mismatched_keys"]}
     mismatched_keys = keys_of_encoder(shapes_by_key, base)
     unused_keys = keys_without_place(info["unexpected_keys"], model)
+    missing_norms = keys_of_norms(missing_keys, model)
+    rms_key = key_of_rms_norm(model)
     problem = None
-    if mismatched_keys:
+    if rms_key is not None:
+        problem = f"{rms_key} {getattr(model.config, rms_key)}, and transformers has LayerNorm in this type"
+    elif mismatched_keys:
         saved, needed = shapes_by_key[mismatched_keys[0]]
         problem = f"{mismatched_keys[0]} has shape {tuple(saved)}, and {tuple(needed)} is needed"
     elif unused_keys:
         problem = f"weights that it does not have, such as {unused_keys[0]}"
     elif getattr(model, "_hf_peft_config_loaded", False):
         problem = "weights that it does not have, such as those of an adapter"
+    elif missing_norms:
+        problem = f"no weights for {missing_norms[0]}, so that it was trained with other norms"
     elif missing_size > MAX_MISSING * encoder_size:
         problem = absent
     if problem is not None:
@@ -137,6 +145,29 @@ def keys_without_place(keys: Iterable, model: nn.Module) -> list[str]:
         if key.startswith(beginnings) or ".lora_" in key:
             unused.append(key)
     return unused
+
+
+def keys_of_norms(keys: list[str], model: nn.Module) -> list[str]:
+    """Return the names of weights that belong to layers which normalise."""
+    norms = norm_parameters(model)
+    parameters = dict(model.named_parameters())
+    return [key for key in keys if parameters.get(key) in norms]
+
+
+def key_of_rms_norm(model: nn.Module) -> str | None:
+    """Return the key of a configuration that asks for RMSNorm where a model has none: the weights may have
+    the names of those of LayerNorm. None where there is no such key."""
+    for module in model.modules():
+        if "rms" in type(module).__name__.lower():
+            return None
+    for key, value in model.config.to_dict().items():
+        if "norm" not in key:
+            continue
+        is_named = isinstance(value, str) and "rms" in value.lower()
+        is_asked = value is True and "rms" in key
+        if is_named or is_asked:
+            return key
+    return None
 
 
 def check_passes(model: PackedModel, rows: list[list[int]]) -> None:

@@ -1,7 +1,9 @@
 """Folders that people name as a model, and that need one more step; and addresses of a hub and of proxies."""
 
 import codecs
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,3 +155,16 @@ def test_a_proxy_that_cannot_be_used_is_one_line(monkeypatch, tmp_path, proxy, p
         close_session()
     assert problem in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_model_with_code_of_its_own_is_refused_with_that_reason(checkpoint, monkeypatch, tmp_path):
+    """A folder and a hub name: transformers' class of this type would read the weights in another way."""
+    path = checkpoint / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["auto_map"] = {"AutoConfig": "configuration.NewConfig", "AutoModel": "modeling.NewModel"}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    reason = r"found one with code of its own, which is never run .*auto_map: AutoConfig, AutoModel\)"
+    assert re.search(reason, problem_of(checkpoint))
+    monkeypatch.setattr("app.model.checkpoint.hf_hub_download", lambda name, file: str(path))
+    with pytest.raises(InputError, match=rf"^Alibaba-NLP/gte-multilingual-base: .*{reason}"):
+        checkpoint_place(ModelConfig(name="Alibaba-NLP/gte-multilingual-base"), str(tmp_path))

@@ -214,6 +214,16 @@ UNFIT = {
     "two of three layers": (dict, {"num_hidden_layers": 2}, r"not have, such as bert\.encoder\.layer\.2"),
     "LoRA beside the matrices": (lora_beside, {}, r"lora_A"),
     "foreign names": (lambda weights: {f"a.{key}": value for key, value in weights.items()}, {}, MISSING),
+    "another norm with the same weights": (
+        dict,
+        {"norm_type": "rms_norm"},
+        r"norm_type rms_norm, and transformers has LayerNorm",
+    ),
+    "norms without biases": (
+        lambda weights: {key: value for key, value in weights.items() if "LayerNorm.bias" not in key},
+        {},
+        r"no weights for bert\.embeddings\.LayerNorm\.bias, so that it was trained with other norms",
+    ),
     **{
         key: (dict, {key: value}, r"has shape \(.*\), and \(.*\) is needed")
         for key, value in (("intermediate_size", 96), ("max_position_embeddings", 70), ("type_vocab_size", 5))
