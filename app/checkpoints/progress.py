@@ -12,14 +12,18 @@ class RunProgress:
     micro_batch_size: int | None = None  # rows that fit into memory, once it has run out
     stop: bool = False  # end the loop after this step
     stopped_early: bool = False  # early stopping has ended the training
-    best_value: float | None = None  # of the best evaluation on dev so far, after step
-    best_step: int = 0
+    best_value: float | None = None  # of the best evaluation on dev so far, after best_step steps
+    best_step: int = 0  # 0 with a best_value: the model as it was before the first step
     evaluations_without_improvement: int = 0
     # Sum of losses over all ranks, and targets, since the last log line, and since the last evaluation
     logged: list[float] = field(default_factory=lambda: [0.0, 0])
     evaluated: list[float] = field(default_factory=lambda: [0.0, 0])
     scaler: dict = field(default_factory=dict)  # state of the loss scaler
     start_metrics: dict = field(default_factory=dict)  # before the first step
+
+    @property
+    def has_best(self) -> bool:
+        return self.best_step > 0 or self.best_value is not None
 
     def is_trained(self, total_steps: int) -> bool:
         return self.stopped_early or self.step >= total_steps

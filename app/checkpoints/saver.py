@@ -78,14 +78,13 @@ class Saver:
                 self._write_model(folder, adapter, best_path.parent, weights, fit_decision())
             if with_state:
                 trained = {name: value for name, value in weights.items() if name not in self.frozen}
-                has_best = progress.best_step > 0
                 save_training_state(
                     folder,
                     progress,
                     self.job,
                     weights=trained,
                     optimizer=optimizer,
-                    best=best_path if has_best else None,
+                    best=best_path if progress.has_best else None,
                 )
 
         self.wait()

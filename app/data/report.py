@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import excerpt, listed, shorten
-from ..words import _, ngettext, rows_in_words
+from ..words import _, joined, ngettext, rows_in_words
 from .dataset import Dataset
 from .label_cells import number_of
 from .line_breaks import LineBreaks
+from .share_changes import ShareChange, share_changes
 from .table import Table
 from .tokens import TokenStore
 
@@ -21,6 +22,7 @@ NUM_LARGEST = 5  # classes that are listed where there are more
 MANY_CONFLICTS = 0.1  # share of texts with conflicting labels from which these may be meant together
 # Share of tokens. An unknown one takes the place of a whole word, so even more of the texts is lost
 MANY_UNKNOWN = 0.2
+MAX_CHANGED = 3  # classes with another share than in train
 MAX_LISTED = 10  # skipped rows, and doubtful labels
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>", "-", "--", "—", "——", "/", "?"}
@@ -65,6 +67,8 @@ def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool
                 "mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}"
             )
             lines.append("    " + message.format(**statistics))
+        if name != "train":
+            lines += _share_lines(name, share_changes(dataset.statistics["train"], statistics))
         notes = _notes(statistics)
         if notes:
             lines.append("    " + "; ".join(notes))
@@ -122,6 +126,24 @@ def _classes_text(statistics: dict[str, Any]) -> str:
     if len(counts) > MAX_CLASSES:
         return _("; {classes:,} classes, the largest {largest}").format(classes=len(counts), largest=classes)
     return _("; {classes}").format(classes=classes)
+
+
+def _share_lines(split: str, changes: list[ShareChange]) -> list[str]:
+    """Return the line about classes whose shares differ from those in train; none where none does."""
+    if not changes:
+        return []
+    named_classes = []
+    for change in changes[:MAX_CHANGED]:
+        named_class = _("{label} {share:.1%} (train {train_share:.1%})")
+        named_class = named_class.format(
+            label=shorten(change.label), share=change.share, train_share=change.train_share
+        )
+        named_classes.append(named_class)
+    message = _(
+        "note: classes with another share than in train, beyond chance: {classes}; figures on {split} hold "
+        "for texts with these shares"
+    )
+    return ["    " + message.format(classes=joined(named_classes), split=split)]
 
 
 def _notes(statistics: dict[str, Any]) -> list[str]:

@@ -45,10 +45,10 @@ def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -
     start: Start
     if num_rows < MIN_ROWS_PER_LABEL * num_labels and not says_how_to_train(config):
         start = "few labels"
-        message = (
-            "a linear head is fitted on the encoder as it is; no row is held out as dev, as with --config "
-            f"{file_here('configs/few_labels.yaml')}"
-        )
+        message = "a linear head is fitted on the encoder as it is"
+        if data.dev is None:
+            message += "; no row is held out as dev"
+        message += f", as with --config {file_here('configs/few_labels.yaml')}"
     else:
         start = "linear"
         message = "a linear head is fitted first, then all weights are trained"

@@ -15,6 +15,7 @@ from ..words import _, joined, rows_in_words
 from .commands import cross_validation_command, suggest_command
 from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
+from .paired_differences import verdict_on
 
 ENOUGH_ROWS = 100  # of dev or of the report; fewer say little
 FEW_TRAINING_ROWS = 20  # of a class, from which a model learns little
@@ -24,6 +25,11 @@ MAX_NAMED = 3  # classes with few rows
 # share of the loss on dev. Where it is lower, there is little more to learn.
 MIN_FALL = 0.02
 MIN_TRAINING_LOSS = 0.5
+
+# A model overfits: how far the loss on dev is above its lowest value, as a share of that, and how low the
+# loss of training is, as a share of the loss on dev
+MIN_RISE = 0.2
+MAX_OVERFITTED_LOSS = 0.1
 
 # Learning rates that train some encoder; others learn nothing, or forget what was pretrained
 USUAL_RATES = (1e-6, 1e-2)
@@ -68,7 +74,8 @@ class Evidence:
     `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
     where it is the same loss. `train_losses` are these means in any case, and `learning_rate` is the highest
     of the run. `class_rows` says how many training rows each label has. `longer` and `instead`
-    are settings: to train for twice as long, and to try where a linear model is as good.
+    are settings: to train for twice as long, and to try where a linear model is as good. `epochs` and
+    `steps_per_epoch` are those of the run.
     """
 
     metrics: Mapping
@@ -80,6 +87,8 @@ class Evidence:
     dev_rows: int
     longer: str
     instead: str
+    epochs: int
+    steps_per_epoch: int
 
 
 def what_next(task: Task, evidence: Evidence, folder: Path) -> dict[str, Advice]:
@@ -90,6 +99,9 @@ def what_next(task: Task, evidence: Evidence, folder: Path) -> dict[str, Advice]
         advice["still_falls"] = advice_on_loss(evidence)
     # A model that is not good yet says little about labels
     is_good_so_far = not any(advice.values())
+    advice["overfits"] = advice_on_overfitting(evidence)
+    if is_good_so_far:
+        advice["not_surely_better"] = advice_on_chance(task, evidence, folder)
     advice["few_test_rows"] = advice_on_test_rows(task, evidence, folder)
     if is_good_so_far:
         advice["wrong_labels"] = advice_on_labels(evidence, folder)
@@ -182,6 +194,54 @@ def advice_on_loss(evidence: Evidence) -> Advice | None:
         "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train longer:"
     ).format(fall=1 - last / before, before=before, last=last, train=train_loss)
     return Advice(sentence, evidence.longer)
+
+
+def advice_on_overfitting(evidence: Evidence) -> Advice | None:
+    """Return advice where the model knows its training rows by heart, and the loss on dev has risen."""
+    history = evidence.history
+    if len(history) < 2 or evidence.dev_rows < ENOUGH_ROWS:
+        return None
+    last = history[-1]["loss"]
+    train_loss = history[-1].get("train_loss")
+    lowest = min(history, key=lambda evaluation: evaluation["loss"])
+    rises = last > lowest["loss"] * (1 + MIN_RISE)
+    if train_loss is None or not rises or train_loss > last * MAX_OVERFITTED_LOSS:
+        return None
+    epochs = max(1, -(-lowest["step"] // evidence.steps_per_epoch))
+    if epochs < evidence.epochs:
+        remedy = _("Train for fewer epochs:")
+        command = f"--train.epochs {epochs}"
+    else:
+        remedy = _("Train with a lower learning rate:")
+        command = f"--train.learning_rate {evidence.learning_rate / 3:.0e}"
+    sentence = _(
+        "The model overfits: the loss of training fell to {train:.4f}, while that on dev rose from "
+        "{lowest:.4f} at step {step} to {last:.4f}, so its probabilities are too sure."
+    ).format(train=train_loss, lowest=lowest["loss"], step=lowest["step"], last=last)
+    return Advice(f"{sentence} {remedy}", command)
+
+
+def advice_on_chance(task: Task, evidence: Evidence, folder: Path) -> Advice | None:
+    """Return advice where chance may explain that the model is better than a baseline."""
+    metrics = evidence.metrics
+    verdict = verdict_on(metrics, task.main_metric)
+    if verdict is None or verdict.is_sure or metrics["rows"] < ENOUGH_ROWS:
+        return None
+    sentence = _(
+        "The model is not surely better than a simple baseline: {metric} {ours:.4f}, on {rows}; {baseline} "
+        "is between {low:+.4f} and {high:+.4f} away. A cross-validation with the same settings tests every "
+        "row:"
+    )
+    low, high = verdict.interval
+    sentence = sentence.format(
+        metric=verdict.metric.name,
+        ours=metrics[verdict.metric.key],
+        rows=rows_in_words(metrics["rows"]),
+        baseline=_(verdict.baseline),
+        low=-high,
+        high=-low,
+    )
+    return Advice(sentence, cross_validation_command(folder))
 
 
 def advice_on_test_rows(task: Task, evidence: Evidence, folder: Path) -> Advice | None:

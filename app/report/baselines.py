@@ -15,6 +15,7 @@ from ..tasks.thresholds import DEFAULT_THRESHOLD, choose_thresholds
 from ..words import N_
 from .bootstrap import answer_metrics
 from .drawn_rows import distinct_rows
+from .paired_differences import MODEL_MINUS_BASELINE, answer_differences
 
 MAX_ROWS = 20_000  # trained on, and measured
 MAJORITY = N_("majority class")
@@ -40,17 +41,29 @@ class Baseline:
 
 def sample(split: Split) -> Sample:
     """Return texts and labels of at most `MAX_ROWS` rows, drawn at random, in their order."""
-    positions = np.arange(len(split))
-    if len(positions) > MAX_ROWS:
-        drawn = np.random.default_rng(0).choice(positions, MAX_ROWS, replace=False)
-        positions = np.sort(drawn)
+    positions = sample_positions(len(split))
     texts = split.table.joined_texts(np.asarray(split.rows)[positions])
     return Sample(beginnings(texts), np.asarray(split.labels)[positions])
 
 
-def baselines(task: Task, train: Sample, dev: Sample | None, report_rows: Sample) -> dict[str, dict]:
-    """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. The time is
-    bounded, about 15 seconds at most, and the same data give the same models."""
+def sample_positions(num_rows: int) -> np.ndarray:
+    """Return the positions of at most `MAX_ROWS` of so many rows, drawn at random, in their order."""
+    positions = np.arange(num_rows)
+    if num_rows <= MAX_ROWS:
+        return positions
+    return np.sort(np.random.default_rng(0).choice(positions, MAX_ROWS, replace=False))
+
+
+def baselines(
+    task: Task,
+    train: Sample,
+    dev: Sample | None,
+    report_rows: Sample,
+    model_answers: np.ndarray | None = None,
+) -> dict[str, dict]:
+    """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. With the
+    answers of the model for the same rows, also by how much it is above each of them. The time is bounded,
+    about 15 seconds at most, and the same data give the same models."""
     labels = report_rows.labels
     if labels.ndim == 2:
         labels = labels.astype(bool)
@@ -61,6 +74,10 @@ def baselines(task: Task, train: Sample, dev: Sample | None, report_rows: Sample
     ):
         metrics[baseline.name] = answer_metrics(task, labels, baseline.predicted)
         metrics[baseline.name]["rows"] = len(labels)
+        if model_answers is not None:
+            answers = model_answers.astype(labels.dtype)
+            differences = answer_differences(task, labels, baseline.predicted, answers)
+            metrics[baseline.name][MODEL_MINUS_BASELINE] = differences
     return metrics
 
 

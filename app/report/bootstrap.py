@@ -95,7 +95,9 @@ def resampled_metrics(
         else:
             by_ranking.append(metric)
     generator = np.random.default_rng(0)
-    results = resample_by_answers(task, scores, weights, by_answers)
+    results = []
+    if by_answers:
+        results += resample_by_answers(task, scores, weights, by_answers)
     for metric in by_scores:
         results.append(resample_by_scores(scores, weights, metric, generator))
     if by_ranking:

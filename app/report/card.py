@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..words import current_language, in_language
 from .class_tables import MAX_LISTED, MAX_TABLE_CLASSES, worst_classes
 from .metrics import BY_KEY, is_better, metrics_with_interval
+from .paired_differences import verdict_on
 from .template_environment import template_environment
 from .untrusted_text import markdown_name, visible
 
@@ -45,6 +46,11 @@ def card_values(content: Mapping) -> dict:
     for name, figures in worst_classes(classes, len(classes)).items():
         if figures["f1"] < metrics["macro_f1"]:
             weak.append(name)
+    better = better_baselines(metrics, task.main_metric)
+    unsure_verdict = None
+    verdict = verdict_on(metrics, task.main_metric)
+    if verdict is not None and not verdict.is_sure and not better:
+        unsure_verdict = verdict
     return {
         "content": content,
         "metrics": metrics,
@@ -57,7 +63,8 @@ def card_values(content: Mapping) -> dict:
         "num_small_classes": sum(figures["support"] < FEW_CLASS_ROWS for figures in classes.values()),
         "few_class_rows": FEW_CLASS_ROWS,
         "settings": [f"{name} {markdown_name(value)}" for name, value in content["settings"].items()],
-        "better_baselines": better_baselines(metrics, task.main_metric),
+        "better_baselines": better,
+        "unsure_verdict": unsure_verdict,
     }
 
 

@@ -19,7 +19,9 @@ from .charts import TRAIN_LOSS, Chart, chart_of, ends_around, training_curves
 from .class_tables import missing_classes_sentence, worst_classes
 from .confidence import NUM_BINS, confidence_bins, risk_curve
 from .metrics import best_baseline, metrics_of
+from .paired_differences import verdicts
 from .row_groups import row_groups, row_readings, seen_in_train
+from .split_gap import sentence_on_dev
 from .template_environment import template_environment
 
 MAX_ERRORS = 20  # rows that are listed
@@ -127,6 +129,8 @@ def render_page(
         metric_names=names,
         main_metric=main_metric,
         best_baseline=best_baseline(metrics, main_metric),
+        verdicts=verdicts(task, metrics),
+        dev_is_better=sentence_on_dev(metrics),
         right=int(scores.correct.sum()),
         classes=worst_classes(classes, max_classes, max_classes),
         parents=worst_classes(parents, max_classes, max_classes),

@@ -10,7 +10,9 @@ from ..text_table import columns_of
 from ..words import _
 from .class_tables import MAX_LISTED, MAX_TABLE_CLASSES, missing_classes_sentence, worst_classes
 from .metrics import BY_KEY, RIGHT, metrics_of
+from .paired_differences import verdicts
 from .row_groups import READINGS
+from .split_gap import sentence_on_dev
 from .template_environment import short_table, template_environment
 
 
@@ -40,6 +42,8 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str
         no_rows=missing_classes_sentence(classes),
         pairs=metrics.get("confusions", ())[:MAX_LISTED],
         width=name_width(by_key[key].name for key in metrics.get("intervals", ())),
+        verdicts=verdicts(task, metrics),
+        dev_is_better=sentence_on_dev(metrics),
         right=right,
         readings=READINGS,
     )

@@ -25,12 +25,18 @@ def train_shares(series: Series) -> str:
     tested = read_scored_runs(runs)
     key = tested.task.main_metric
     points = []
-    for run, share in zip(runs, SHARES, strict=True):
+    for run, share, scores in zip(runs, SHARES, tested.scores, strict=True):
         wanted = {"data": {"train": {"rows": int}}, "intervals": {key: list[float]}, key: float}
         report = read_report(run, wanted)
         train_rows = report["data"]["train"]["rows"]
         points.append(
-            {"share": share, "train_rows": train_rows, key: report[key], "interval": report["intervals"][key]}
+            {
+                "share": share,
+                "train_rows": train_rows,
+                key: report[key],
+                "interval": report["intervals"][key],
+                "same_answer": bool((scores.predicted == scores.predicted[0]).all()),
+            }
         )
     half, whole = tested.scores[-2:]
     last_change, last_interval = differences(tested.task, half, whole)[key]
@@ -71,7 +77,18 @@ def curve_sentence(figures: dict) -> str:
     change = figures["last_change"]
     low, high = figures["last_change_interval"]
     with_all_rows = figures["points"][-1][figures["metric"]]
-    if low > 0:
+    same_answers = [point.get("same_answer", False) for point in figures["points"]]
+    if same_answers[-1]:
+        sentence = _(
+            "With all rows the model still gives every text the same answer: it has learned nothing, so the "
+            "curve does not say whether more rows help. Train for longer, or at another learning rate."
+        )
+    elif any(same_answers[-2:]):
+        sentence = _(
+            "With half of the rows the model gives every text the same answer, with all rows it does not: "
+            "the change of {metric}, {change:+.4f}, does not say what twice as many rows would give."
+        )
+    elif low > 0:
         sentence = _(
             "From half of the rows to all, {metric} rose by {change:.4f} ({low:+.4f} to {high:+.4f}): more "
             "rows help. Twice as many would give about {next:.2f}, if it goes on like this."

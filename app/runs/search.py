@@ -4,7 +4,7 @@ Optuna draws the settings. A trial whose process has died goes on with the same 
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 from warnings import simplefilter
@@ -17,15 +17,19 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import Trial, TrialState
 from plotly.io import to_html
 
+from ..batching.plan import BatchPlan
 from ..checkpoints.run_files import MODEL
 from ..config.command_line import load_config
-from ..config.schema import TASKS
-from ..data.dataset import open_dataset
+from ..config.schema import TASKS, Config
+from ..data.dataset import Dataset, open_dataset
 from ..errors import InputError, TrainingError, say
+from ..model.checkpoint import checkpoint_place
+from ..model.head_choice import with_head
+from ..model.recipe import with_recipe
 from ..modes.signals import Stopped
 from ..report.metrics import BY_KEY
 from ..runtime.disk import write_frame, write_text
-from .search_space import SearchedSetting, read_space
+from .search_space import LEARNING_RATE, SearchedSetting, read_space, with_rate
 from .series import Series, as_arguments, read_report
 from .study import HEARTBEAT_SECONDS, STUDY, last_tries, open_study, study_errors
 
@@ -49,12 +53,32 @@ def search(series: Series, asked: dict[str, str], num_trials: int) -> str:
     folder.parent.mkdir(parents=True, exist_ok=True)
     # One process at a time makes the folder and its tables, begins a trial, and trains the final run
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    rate = configured_rate(config, dataset)
+    if LEARNING_RATE in space and LEARNING_RATE not in asked:
+        space[LEARNING_RATE] = with_rate(space[LEARNING_RATE], rate)
     searched_values = {name: f"searched in {setting.options}" for name, setting in space.items()}
     with lock:
         series.open(dataset, **searched_values)
         study = open_study(folder, metric)
+        if LEARNING_RATE in space and space[LEARNING_RATE].has(rate) and not study.get_trials(deepcopy=False):
+            study.enqueue_trial({LEARNING_RATE: rate})
     with study_errors(folder / STUDY):
         return Search(series, study, space, metric, num_trials, lock).run()
+
+
+def configured_rate(config: Config, dataset: Dataset) -> float:
+    """Return the learning rate of a run with this configuration, as it is set or chosen for the model and the
+    data. Raises InputError where the model cannot be read."""
+    if config.train.learning_rate is not None:
+        return config.train.learning_rate
+    table = dataset.files["train"]
+    # A trial sets the rate, so it has the head of a run that says how to train
+    with_a_rate = replace(config, train=replace(config.train, learning_rate=1.0))
+    chosen = with_head(with_a_rate, table.num_rows, len(dataset.label_names), table.has_pairs)
+    chosen = replace(chosen, train=config.train)
+    place = checkpoint_place(chosen.model, chosen.data.cache_dir)
+    plan = BatchPlan(len(dataset.splits["train"]), config.train.batch_size, config.train.seed)
+    return with_recipe(chosen, place, plan.steps_per_epoch, table.has_pairs).train.learning_rate
 
 
 @dataclass(frozen=True)

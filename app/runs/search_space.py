@@ -1,5 +1,6 @@
 """What a search varies: the settings, and the values that a trial may draw for each."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ from ..errors import InputError
 from ..program import file_here
 from .series import as_arguments
 
-USUAL = {"train.learning_rate": "[1e-5, 5e-4, log]", "train.epochs": "[2, 8]"}
+LEARNING_RATE = "train.learning_rate"
+USUAL = {LEARNING_RATE: "[1e-5, 5e-4, log]", "train.epochs": "[2, 8]"}
 USUAL_LOSS = "[cross_entropy, focal]"  # for the tasks that have both
 # A lucky seed is no better setting, best_metric judges the trials, and with other rows nothing is comparable
 SEARCHED = re.compile(
@@ -34,6 +36,22 @@ class SearchedSetting:
     def draw(self, trial: BaseTrial, name: str) -> Any:
         """Return the value of the setting `name` in a trial."""
         return getattr(trial, self.method)(name, **self.options)
+
+    def has(self, value: Any) -> bool:
+        """Return whether a trial may draw a value."""
+        if "choices" in self.options:
+            return value in self.options["choices"]
+        return self.options["low"] <= value <= self.options["high"]
+
+
+def with_rate(setting: SearchedSetting, rate: float) -> SearchedSetting:
+    """Return a range of learning rates that has `rate`: the given one, or where it is outside of that, one
+    that is as wide, with the rate in its middle, by orders of magnitude."""
+    if setting.has(rate) or rate <= 0:
+        return setting
+    options = setting.options
+    factor = math.sqrt(options["high"] / options["low"])
+    return SearchedSetting(setting.method, options | {"low": rate / factor, "high": rate * factor})
 
 
 def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[str, SearchedSetting]:

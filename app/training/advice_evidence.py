@@ -47,6 +47,8 @@ def evidence_of(
         dev_rows=dev_rows,
         longer=longer_training(components.config),
         instead=f"--model.name {other_model(components.config)}",
+        epochs=train.epochs,
+        steps_per_epoch=components.plan.steps_per_epoch,
     )
 
 

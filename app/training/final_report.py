@@ -11,7 +11,7 @@ from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_files import CARD, PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.training_state import drop_states, share_weights
 from ..report.advice import Advice, render_advice, what_next
-from ..report.baselines import baselines, sample
+from ..report.baselines import baselines, sample, sample_positions
 from ..report.bootstrap import all_metrics
 from ..report.card import render_card
 from ..report.confidence import calibration_effect
@@ -19,6 +19,7 @@ from ..report.logits_file import LOGITS, SplitLogits, logits_of, write_logits, w
 from ..report.measure import metrics_in_training
 from ..report.page import RunDetails, render_page, rows_of_split
 from ..report.row_groups import cost_of_length, row_readings, seen_in_train
+from ..report.split_gap import lead_of_dev
 from ..report.text_report import report_text
 from ..runtime.disk import write_json, write_text
 from ..tasks.decision_file import FITTED_ON, write_decision_file
@@ -47,6 +48,11 @@ def write_report(
         effect = fit_and_write_decision(folder, components, split, split_logits, best_step)
         scores = task.score(report_rows.labels, results[split])
         metrics = report_metrics(components, split, scores, effect)
+        if split != FITTED_ON and FITTED_ON in split_logits:
+            dev = split_logits[FITTED_ON]
+            lead = lead_of_dev(task, task.score(dev.labels, dev.logits), metrics)
+            if lead:
+                metrics["dev_is_better"] = lead
     else:
         metrics = metrics_in_training(task, report_rows, results[split])
     evaluations = read_evaluations(folder / METRICS_FILE, task.log_metrics)
@@ -131,6 +137,8 @@ def report_title(split: str, progress: RunProgress, best_metric: str) -> str:
     if progress.best_value is not None:
         chosen = _(", chosen by {metric} on dev {value:.4f}")
         chosen = chosen.format(metric=best_metric, value=progress.best_value)
+        if progress.best_step == 0:
+            chosen += _("; no step of the training made it better")
     note = ""
     if split == "dev":
         note = _("; there is no test split, so these rows also chose the checkpoint")
@@ -145,7 +153,13 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
     task = components.task
     samples = {name: sample(rows) for name, rows in components.dataset.splits.items()}
     metrics = all_metrics(task, scores)
-    metrics["baselines"] = baselines(task, samples["train"], samples.get(FITTED_ON), samples[split])
+    metrics["baselines"] = baselines(
+        task,
+        samples["train"],
+        samples.get(FITTED_ON),
+        samples[split],
+        model_answers=scores.predicted[sample_positions(len(scores))],
+    )
     if task.calibration:
         metrics["calibration"] = task.state() | effect
     elif task.no_calibration:

@@ -105,7 +105,7 @@ class Run:
     def train(self) -> None:
         """Train to the last step, or to the one after which the run is stopped."""
         with StopSignals(self.group) as self.signals:
-            if not self.task.has_labels and not self.progress.step:
+            if not self.progress.step:
                 self.evaluate_start()
             self.log.started = time.perf_counter()
             train_steps(
@@ -125,7 +125,21 @@ class Run:
             logger.info("Stopped by %s after step %d; resume with --resume auto.", name, self.progress.step)
 
     def evaluate_start(self) -> None:
-        """Evaluate the model as it is before the first step, on the rows of the report."""
+        """Evaluate the model as it is before the first step: with masked tokens on the rows of the report;
+        else on dev, where it is a candidate for the best checkpoint. A head that starts at random knows no
+        label, so the time for it is saved."""
+        if not self.task.has_labels:
+            self.evaluate_masked_start()
+        elif self.components.model.knows_labels and "dev" in self.loaders and self.evaluate_dev():
+            with self.log.paused(), self.failure_of_rank_0():
+                self.saver.save(
+                    self.progress,
+                    is_best=True,
+                    with_state=False,
+                    fit_decision=self.decision_fitter(),
+                )
+
+    def evaluate_masked_start(self) -> None:
         split = split_of_report(self.loaders)
         results = self.evaluate_split(split)
         metrics = metrics_in_training(self.task, self.loaders[split].split, results)
@@ -208,7 +222,8 @@ class Run:
             self.collect()
             logits = self.evaluate_split("dev")
             metrics = metrics_in_training(self.task, self.loaders["dev"].split, logits)
-        metrics["train_loss"] = progress.mean_loss(progress.evaluated)
+        if progress.step:
+            metrics["train_loss"] = progress.mean_loss(progress.evaluated)
         is_best = is_better(metrics[metric], progress.best_value, metric)
         if is_best:
             progress.best_value = metrics[metric]

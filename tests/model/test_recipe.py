@@ -141,7 +141,11 @@ def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(logged):
     assert replace(chosen, output=expected.output) == expected
     assert "16 rows for 2 labels: a linear head is fitted on the encoder as it is" in logged.text
     assert "--model.head random trains the encoder" in logged.text
+    assert "no row is held out as dev" in logged.text
+    logged.clear()
     with_dev = with_head(load("--data.dev=dev.csv"), FEW, 2, False)
+    assert "a linear head is fitted on the encoder as it is, as with --config" in logged.text
+    assert "no row is held out" not in logged.text
     assert (with_dev.model.head, with_dev.data.dev) == ("linear", "dev.csv")
     # A choice that was made is not made again
     assert with_head(chosen, 10**6, 2, False) == chosen

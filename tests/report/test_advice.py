@@ -11,6 +11,7 @@ import pytest
 
 from app.config.command_line import load_config
 from app.report.advice import Advice, Evidence, HeldOut, render_advice, what_next
+from app.report.paired_differences import MODEL_MINUS_BASELINE
 from app.tasks import open_task
 from app.training.advice_evidence import evidence_of
 from tests.verbs import spoken_in
@@ -21,10 +22,25 @@ LOSS_FELL = [
     {"step": 10, "loss": 0.5, "train_loss": 0.7},
     {"step": 20, "loss": 0.45, "train_loss": 0.4},
 ]
+OVERFITS = [
+    {"step": 0, "loss": 0.6},
+    {"step": 10, "loss": 0.5, "train_loss": 0.3},
+    {"step": 30, "loss": 0.9, "train_loss": 0.004},
+]
+# The loss on dev was lowest before the first step, and one epoch is the least there is
+OVERFITS_AT_ONCE = [OVERFITS[0] | {"loss": 0.3}, OVERFITS[2]]
+KNOWS_ROWS = [OVERFITS[1], OVERFITS[2] | {"loss": 0.55}]
 NOTHING = {"train_losses": [1.1, float("nan")]}
 # The training rows are known nearly by heart
 LEARNED = [LOSS_FELL[0], LOSS_FELL[1] | {"train_loss": 0.2}]
 LOSS_STAYED = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.495, "train_loss": 0.4}]
+
+
+def compared(baseline: float, low: float, high: float) -> dict:
+    """Return the metrics of a run of 0.9 that was compared with a baseline on the same rows."""
+    difference = {"difference": 0.9 - baseline, "interval": [low, high]}
+    figures = {"macro_f1": baseline, MODEL_MINUS_BASELINE: {"macro_f1": difference}}
+    return {"baselines": {"majority class": {"macro_f1": 0.25}, "TF-IDF + logistic regression": figures}}
 
 
 def one_in_five_wrong(num_rows: int) -> HeldOut:
@@ -60,6 +76,8 @@ def advice(
         dev_rows=400,
         longer="--train.epochs 6",
         instead=OTHER_MODEL,
+        epochs=3,
+        steps_per_epoch=10,
     )
     return what_next(task, replace(evidence, **(changes or {})), Path("checkpoints/sample-001"))
 
@@ -73,6 +91,14 @@ def advice(
         ("learned_nothing", {"learning_rate": 1.0}, {"macro_f1": 0.25}, "--train.learning_rate 3e-5"),
         ("no_better", {}, {"macro_f1": 0.1}, OTHER_MODEL),
         ("still_falls", {"history": LOSS_FELL}, {}, "--train.epochs 6"),
+        ("overfits", {"history": OVERFITS}, {}, "--train.epochs 1"),
+        (
+            "overfits",
+            {"history": OVERFITS_AT_ONCE, "epochs": 1, "learning_rate": 5e-5},
+            {},
+            "--train.learning_rate 2e-05",
+        ),
+        ("not_surely_better", {}, compared(0.88, -0.01, 0.05), "app cross-validate --folds 5"),
         ("few_test_rows", {}, {"rows": 30}, "python -m app cross-validate --folds 5"),
         ("few_test_rows", {}, {"rows": 30, "intervals": {"macro_f1": [1.0, 1.0]}}, "0.88"),
         ("wrong_labels", {"held_out": one_in_five_wrong(1000)}, {}, "app cross-validate --folds 5"),
@@ -112,6 +138,9 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
         (NOTHING, []),
         ({"history": LOSS_FELL, "dev_rows": 40}, []),
         ({"held_out": one_in_five_wrong(600)}, []),
+        ({"history": OVERFITS, "dev_rows": 40}, []),
+        # The training rows are known, and the loss on dev has hardly risen
+        ({"history": KNOWS_ROWS}, []),
         # The loss falls because the learning rate does: what is trained on is known already
         ({"history": LEARNED}, []),
         # A model that is not good yet does not judge labels
@@ -121,6 +150,11 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
 @pytest.mark.parametrize("name", ["single_label", "multi_label"])
 def test_a_good_run_and_thin_evidence_get_no_advice(name, changes, keys):
     assert list(advice(name, changes)) == keys
+
+
+def test_a_model_surely_better_than_its_baseline_gets_no_advice():
+    assert advice(metrics=compared(0.8, 0.02, 0.18)) == {}
+    assert list(advice(metrics=compared(0.88, -0.01, 0.05) | {"rows": 99})) == ["few_test_rows"]
 
 
 def calibrated_decisions(
@@ -171,7 +205,12 @@ def test_every_setting_that_is_named_can_be_added(name, max_steps, longer):
     train = replace(config.train, epochs=3, max_steps=max_steps)
     config = replace(config, train=train, model=replace(config.model, name=name))
     dataset = SimpleNamespace(statistics={"train": {}}, splits={"train": range(9), "dev": range(5)})
-    components = SimpleNamespace(config=config, dataset=dataset, task=SimpleNamespace(has_labels=False))
+    components = SimpleNamespace(
+        config=config,
+        dataset=dataset,
+        task=SimpleNamespace(has_labels=False),
+        plan=SimpleNamespace(steps_per_epoch=1),
+    )
     evidence = evidence_of(components, "train", {}, {}, [])
     assert evidence.longer == longer
     assert name == "random" or evidence.instead == OTHER_MODEL

@@ -262,6 +262,7 @@ def test_a_curve_from_the_first_command_and_again(tmp_path):
     output, _, written = run(tmp_path, learning_curve, "--data.format=tsv")
     assert [point["train_rows"] for point in written["points"]] == [24, 48, 96, 192]
     assert written["rows"] == 24
+    assert [type(point["same_answer"]) for point in written["points"]] == [bool] * 4
     output_again, errors, _ = run(tmp_path, learning_curve, "--data.format=tsv")
     assert output_again == output
     assert errors.count("finished before") == 4
@@ -282,6 +283,24 @@ def test_what_a_learning_curve_says(change, low, high, sentence):
     assert sentence in curve_sentence(figures)
     assert sentence in curve_text(figures)
     assert "302" in spoken_in("zh", curve_text, figures)
+
+
+@pytest.mark.parametrize(
+    ("same_answers", "sentence"),
+    [
+        ((True, True, True, False), "does not say what twice as many rows would give"),
+        ((True, True, True, True), "it has learned nothing"),
+        ((True, True, False, False), "Twice as many would give about 1.00"),
+    ],
+)
+def test_a_curve_of_one_answer_is_not_continued(same_answers, sentence):
+    points = [{"macro_f1": 0.17, "same_answer": answer} for answer in same_answers]
+    points[-1]["macro_f1"] = 0.98
+    figures = {"metric": "macro_f1", "split": "test", "rows": 302, "points": points}
+    figures |= {"last_change": 0.81, "last_change_interval": [0.7, 0.9]}
+    assert sentence in curve_sentence(figures)
+    assert ("Twice" in sentence) == ("0.98" in curve_sentence(figures) or "1.00" in curve_sentence(figures))
+    assert spoken_in("zh", curve_sentence, figures) != curve_sentence(figures)
 
 
 @pytest.mark.parametrize(

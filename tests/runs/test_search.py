@@ -14,6 +14,7 @@ import pytest
 from app.commands import run_verb
 from app.config.command_line import load_config
 from app.config.schema import TASKS, Loss
+from app.data.dataset import open_dataset
 from app.errors import InputError, TrainingError
 from app.runtime.disk import read_json
 from tests.multi_label_runs import read_predictions
@@ -24,7 +25,8 @@ from tests.tiny import write_tiny
 
 pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements/tune.txt")
 
-from app.runs.search_space import SearchedSetting, read_space
+from app.runs.search import configured_rate
+from app.runs.search_space import SearchedSetting, read_space, with_rate
 from app.runs.study import open_study
 
 SMALL = ["--config", "configs/small_bert.yaml"]
@@ -87,6 +89,35 @@ def test_the_usual_space_leaves_out_what_is_fixed_and_what_the_task_has_not():
     for asked in ({}, {"train.loss": "[focal, cross_entropy]"}):
         with pytest.raises(InputError, match="either fixed or searched, and .*train.loss would be both"):
             read_space(asked, [*words, "--train.loss", "focal"], "single_label")
+
+
+RATE = "train.learning_rate"
+
+
+@pytest.mark.parametrize(
+    ("rate", "low", "high"),
+    [(2e-4, 1e-5, 5e-4), (5e-4, 1e-5, 5e-4), (5e-3, 5e-3 / 50**0.5, 5e-3 * 50**0.5), (0.0, 1e-5, 5e-4)],
+)
+def test_the_usual_rates_have_that_of_the_configuration(rate, low, high):
+    setting = with_rate(read_space({}, SMALL, "single_label")[RATE], rate)
+    assert setting.options["low"] == pytest.approx(low)
+    assert setting.options["high"] == pytest.approx(high)
+    assert setting.has(rate) == (rate > 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "rate"),
+    [
+        (["--config=configs/small_bert.yaml"], 5e-4),
+        (["--model.name=random"], 3e-5),
+        (["--model.name=random", "--model.lora_rank=4"], 3e-4),
+    ],
+)
+def test_the_rate_of_a_configuration_is_what_a_run_with_it_has(tmp_path, words, rate):
+    rows = write_tiny(tmp_path / "rows.tsv", rows_per_label=10)
+    data = [f"--data.train={rows}", f"--data.cache_dir={tmp_path / 'cache'}"]
+    config = load_config([*words, *data])
+    assert configured_rate(config, open_dataset(config.data)) == pytest.approx(rate)
 
 
 SEARCH = [*TINY, *split("--space train.epochs '[2, 6]' --space train.warmup '[0.05, 0.5]'")]
