@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
 from app.batching.collate import RowKeys, StepMasks, keys_of_rows
@@ -96,3 +97,17 @@ def open_tiny(folder: Path, pairs: bool = False) -> tuple[Dataset, object, dict]
     dataset = open_dataset(data)
     tokenizer = load_tokenizer(ModelConfig("random"), dataset, data.max_length, data.cache_dir)
     return dataset, tokenizer, open_stores(dataset, tokenizer, data)
+
+
+class CountCasts(TorchDispatchMode):
+    """Counts the casts of weights to bf16."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.addresses = {parameter.data_ptr() for parameter in model.parameters()}
+        self.num_casts = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._to_copy.default and args[0].data_ptr() in self.addresses:
+            self.num_casts += 1
+        return function(*args, **(kwargs or {}))

@@ -38,6 +38,16 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class FilledSize:
+    """The rows and tokens that rows of padding fill a packed batch up to. No row has more than `longest`
+    tokens."""
+
+    num_rows: int
+    num_tokens: int
+    longest: int
+
+
+@dataclass(frozen=True)
 class StepMasks:
     """What the masks of a step depend on, apart from rows: R-Drop trains `copies` of each row in a step."""
 
@@ -59,10 +69,12 @@ def collate(
     second_starts: Sequence[int] | None,
     layout: Layout,
     row_keys: RowKeys | None = None,
+    size: FilledSize | None = None,
 ) -> dict:
     """Return the model's inputs for the token ids `rows`, one or more arrays of shape (length,).
     `second_starts` is for each row the number of tokens before its second text, or None for single texts.
-    `row_keys` are for training, where rows have masks of dropout.
+    `row_keys` are for training, where rows have masks of dropout. Rows of padding fill a packed batch up to
+    `size`, or to a multiple of `layout.multiple_of` tokens.
 
     Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
     In training they also have `dropout_keys` (num_rows, 2) int64, the keys of the row and of the step.
@@ -74,7 +86,11 @@ def collate(
     Rows of padding that fill a packed batch up are the last ones.
     """
     if layout.packed:
-        rows = [*rows, *rows_of_padding(rows, layout)]
+        if size is None:
+            padding = rows_of_padding(rows, layout)
+        else:
+            padding = rows_up_to(rows, size, layout)
+        rows = [*rows, *padding]
     tokens = np.concatenate(rows)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     if not layout.token_types:
@@ -87,6 +103,9 @@ def collate(
         inputs = packed_inputs(tokens, lengths, second_starts, layout)
     else:
         inputs = padded_inputs(tokens, lengths, second_starts, layout)
+    if size is not None and layout.varlen:
+        # Recorded kernels are for rows of any length up to this one
+        inputs["longest"] = size.longest
     if row_keys is not None:
         inputs["dropout_keys"] = dropout_keys(row_keys, lengths, layout)
     return inputs
@@ -111,6 +130,16 @@ def rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndarr
     padding = np.full(num_missing, layout.pad_id, dtype=rows[0].dtype)
     longest = max(lengths)
     return [padding[start : start + longest] for start in range(0, num_missing, longest)]
+
+
+def rows_up_to(rows: Sequence[np.ndarray], size: FilledSize, layout: Layout) -> list[np.ndarray]:
+    """Return what `rows` lack to the rows and tokens of a size, in rows of padding of about the same length,
+    which must be at least 1 and at most the longest of the size. No row may be longer than that either."""
+    num_padding_rows = size.num_rows - len(rows)
+    num_padding_tokens = size.num_tokens - sum(len(row) for row in rows)
+    padding = np.full(num_padding_tokens, layout.pad_id, dtype=rows[0].dtype)
+    ends = np.arange(1, num_padding_rows) * num_padding_tokens // num_padding_rows
+    return np.split(padding, ends)
 
 
 def padded_inputs(

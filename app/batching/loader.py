@@ -1,7 +1,7 @@
 """Rows of a split -> a batch on a device: the model's inputs, and the targets of the rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -11,7 +11,8 @@ import torch
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..runtime.devices import at_least_float32, is_cuda
-from .collate import Layout, RowKeys, StepMasks, collate, keys_of_rows
+from .collate import FilledSize, Layout, RowKeys, StepMasks, collate, keys_of_rows
+from .joined_tensors import joined, places_of, views_of
 
 EVALUATION = -1  # the `draw` of evaluations; those of steps count from 0
 
@@ -38,6 +39,30 @@ class Batch:
         if self.windows_per_row is not None:
             outputs = means_of_rows(outputs, self.windows_per_row)
         return outputs[: len(self.labels)]
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that a device needs, by name. The labels are the last: batches of one size may
+        have different numbers of them."""
+        tensors = {}
+        for name, value in self.inputs.items():
+            if isinstance(value, torch.Tensor):
+                tensors[name] = value
+        if self.windows_per_row is not None:
+            tensors["windows_per_row"] = self.windows_per_row
+        return tensors | {"labels": self.labels}
+
+    def with_tensors(self, tensors: dict[str, torch.Tensor]) -> "Batch":
+        """Return this batch with the tensors that `tensors` returned, on another device."""
+        inputs = {name: tensors.get(name, value) for name, value in self.inputs.items()}
+        return replace(
+            self,
+            inputs=inputs,
+            labels=tensors["labels"],
+            windows_per_row=tensors.get("windows_per_row"),
+        )
+
+    def on_device(self, device: torch.device) -> "Batch":
+        return self.with_tensors(to_device(self.tensors(), device))
 
 
 def as_int64(labels: np.ndarray) -> np.ndarray:
@@ -100,6 +125,16 @@ class Loader:
     ) -> Batch:
         """Return the batch of the rows at `positions`, (num_rows,), which may be empty. In training `masks`
         say of which step the masks of dropout are; the batch then has all rows once for each copy."""
+        return self.host_batch(positions, draw, masks).on_device(device)
+
+    def host_batch(
+        self,
+        positions: np.ndarray,
+        draw: int = EVALUATION,
+        masks: StepMasks | None = None,
+        size: FilledSize | None = None,
+    ) -> Batch:
+        """Return the batch of `load`, on the host; rows of padding fill it up to `size`, if given."""
         if masks is not None:
             positions = np.tile(positions, masks.copies)
         rows = self.input_rows(positions)
@@ -112,16 +147,15 @@ class Loader:
             second_starts = self.store.second_starts[rows]
         windows = list(chain.from_iterable(row_windows))
         row_keys = keys_of_inputs(masks, rows, [len(windows) for windows in row_windows])
-        inputs = collate(windows, second_starts, self.layout, row_keys)
+        inputs = collate(windows, second_starts, self.layout, row_keys, size)
         labels = self.targets(np.asarray(self.split.labels[positions]))
         windows_per_row = None
         if self.store.has_windows:
-            counts = torch.tensor([len(windows) for windows in row_windows])
-            windows_per_row = tensor_to_device(counts, device)
+            windows_per_row = torch.tensor([len(windows) for windows in row_windows])
         self.store.release()
         return Batch(
-            inputs=to_device(inputs, device),
-            labels=tensor_to_device(torch.from_numpy(labels), device),
+            inputs=inputs,
+            labels=torch.from_numpy(labels),
             positions=torch.from_numpy(positions),
             label_rows=torch.arange(len(positions)),
             windows_per_row=windows_per_row,
@@ -160,10 +194,14 @@ def tensor_to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor
 
 
 def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return inputs with their tensors on `device`; values that are no tensors stay as they are."""
+    """Return inputs with their tensors on `device`, copied to CUDA by one copy without waiting; values that
+    are no tensors stay as they are."""
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    if is_cuda(device) and tensors:
+        places = places_of(tensors)
+        buffer = joined(tensors, places, pinned=True).to(device, non_blocking=True)
+        return inputs | views_of(buffer, places)
     moved = {}
-    for name, value in inputs.items():
-        if isinstance(value, torch.Tensor):
-            value = tensor_to_device(value, device)
-        moved[name] = value
-    return moved
+    for name, tensor in tensors.items():
+        moved[name] = tensor_to_device(tensor, device)
+    return inputs | moved

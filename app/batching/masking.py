@@ -8,8 +8,8 @@ import torch
 
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
-from .collate import Layout, StepMasks, collate
-from .loader import EVALUATION, Batch, Loader, keys_of_inputs, tensor_to_device, to_device
+from .collate import FilledSize, Layout, StepMasks, collate
+from .loader import EVALUATION, Batch, Loader, keys_of_inputs
 
 TARGET_SHARE = 0.15  # of a row's tokens
 MASK_SHARE = 0.8  # of the targets: the model sees the mask token in their place
@@ -82,17 +82,17 @@ class MaskedLoader(Loader):
         tokens = np.asarray(self.store.row(row)).astype(np.int64)
         return self.mask(tokens, row, draw)
 
-    def load(
+    def host_batch(
         self,
         positions: np.ndarray,
-        device: torch.device,
         draw: int = EVALUATION,
         masks: StepMasks | None = None,
+        size: FilledSize | None = None,
     ) -> Batch:
         rows = self.input_rows(positions)
         masked_rows = [self.masked(row, draw) for row in rows.tolist()]
         row_keys = keys_of_inputs(masks, rows, [1] * len(rows))
-        inputs = collate([masked.tokens for masked in masked_rows], None, self.layout, row_keys)
+        inputs = collate([masked.tokens for masked in masked_rows], None, self.layout, row_keys, size)
         self.store.release()
         if not len(positions):
             # A stand-in row has no targets
@@ -108,8 +108,8 @@ class MaskedLoader(Loader):
             inputs["masked"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
             inputs["masked"][label_rows, places] = True
         return Batch(
-            inputs=to_device(inputs, device),
-            labels=tensor_to_device(labels, device),
+            inputs=inputs,
+            labels=labels,
             positions=torch.from_numpy(positions),
             label_rows=label_rows,
         )

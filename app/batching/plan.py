@@ -93,7 +93,7 @@ def deal_rows(lengths: np.ndarray, num_shards: int) -> np.ndarray:
 
 def evaluation_batches(
     lengths: np.ndarray,
-    batch_size: int,
+    batch_size: int | None,
     num_shards: int,
     shard_index: int,
     windows: np.ndarray | None = None,
@@ -104,13 +104,15 @@ def evaluation_batches(
     (num_rows,) are the tokens of each row; rows of similar length are in one batch.
 
     `windows` (num_rows,) are the windows of each row; None: each row has one. A batch has at most
-    `batch_size` windows and `max_tokens`, or one row. All shards get the same number of batches, because a
-    forward pass may be a collective; the last batch may be empty.
+    `batch_size` windows and `max_tokens`, where they are given, or one row. All shards get the same number of
+    batches, because a forward pass may be a collective; the last batch may be empty.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     if windows is None:
         windows = np.ones(len(lengths), np.int64)
-    batches = limited_batches(longest_first, windows, batch_size, padded=False)
+    batches = [longest_first]
+    if batch_size is not None:
+        batches = limited_batches(longest_first, windows, batch_size, padded=False)
     if max_tokens:
         batches = limit_tokens(batches, lengths, max_tokens, padded)
     num_missing = -len(batches) % num_shards

@@ -200,6 +200,8 @@ class PackedModel(nn.Module):
         assert self.model.config._attn_implementation == attention.NAME
         if self.packing.reads_last:
             inputs["use_cache"] = False
+        # All layers attend with the same masks
+        inputs["masks_of_pass"] = {}
         return self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
 
     def has_varlen_kernels(self, device: torch.device) -> bool:

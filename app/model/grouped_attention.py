@@ -18,6 +18,36 @@ from .dropout import Keys, attend_with_dropout, draw_keep_mask, scale_where_kept
 Shapes = list[tuple[int, int, int]]
 
 
+class GroupMask:
+    """The mask of a group. `allowed` is (num_rows, 1, 1 or longest, longest) bool, False where a query may
+    not attend; it has the window. None: no query sees padding, except by a causal rule."""
+
+    def __init__(self, allowed: Tensor | None) -> None:
+        self.allowed = allowed
+        self.kept_bias: Tensor | None = None
+
+    def bias(self, query: Tensor) -> Tensor:
+        """Return what is added to the scores of the group, (num_rows * heads, 1 or longest, longest), or (1,
+        1, 1) without a mask: 0, and minus infinity where a query may not attend. `query`: (num_rows, heads,
+        any, head_size)."""
+        if self.kept_bias is not None and self.kept_bias.dtype == query.dtype:
+            return self.kept_bias
+        if self.allowed is None:
+            self.kept_bias = query.new_zeros(1, 1, 1)
+            return self.kept_bias
+        bias = query.new_zeros(self.allowed.shape).masked_fill_(~self.allowed, float("-inf"))
+        heads = query.shape[1]
+        bias = bias.expand(-1, heads, -1, -1).flatten(0, 1)
+        if bias.shape[1] == 1:
+            # That of a window is as large as the scores, too large to be kept
+            self.kept_bias = bias
+        return bias
+
+
+# The masks of the groups of one batch, by the window and whether the rule is causal
+MasksOfPass = dict[tuple[int | None, bool], list[GroupMask]]
+
+
 @dataclass(frozen=True)
 class Groups:
     """The groups of a batch: of each the shapes of queries and of keys, and the mask. For dropout also the
@@ -25,14 +55,24 @@ class Groups:
 
     query_shapes: Shapes
     key_shapes: Shapes
-    masks: list[Tensor | None]
+    masks: list[GroupMask]
     dropout_keys: list[Keys] | None = None
     place: int = 0
 
 
-def group_masks(groups: Mapping, shapes: Shapes, rule: Rule) -> list[Tensor | None]:
-    """Return the mask of each group, (num_rows, 1, 1 or longest, longest) bool, False where a query may not
-    attend; it has the window. None: no query sees padding, except by a causal rule."""
+def masks_of_groups(
+    groups: Mapping, shapes: Shapes, rule: Rule, masks_of_pass: MasksOfPass | None
+) -> list[GroupMask]:
+    """Return the mask of each group; `masks_of_pass` keeps them for later layers."""
+    if masks_of_pass is None:
+        return group_masks(groups, shapes, rule)
+    key = (rule.window, rule.causal)
+    if key not in masks_of_pass:
+        masks_of_pass[key] = group_masks(groups, shapes, rule)
+    return masks_of_pass[key]
+
+
+def group_masks(groups: Mapping, shapes: Shapes, rule: Rule) -> list[GroupMask]:
     masks = []
     padding_of_groups = split_groups(groups["is_padding"], shapes)
     for (_, longest, has_padding), is_padding in zip(groups["group_shapes"], padding_of_groups, strict=True):
@@ -49,7 +89,7 @@ def group_masks(groups: Mapping, shapes: Shapes, rule: Rule) -> list[Tensor | No
         elif rule.causal or not has_padding:
             # Rows of one length need no mask, which is slow; nor do causal ones, whose padding comes last
             mask = None
-        masks.append(mask)
+        masks.append(GroupMask(mask))
     return masks
 
 
@@ -98,14 +138,14 @@ def attend_groups(queries: Tensor, keys: Tensor, values: Tensor, groups: Groups,
         # The queries of a key head become heads of their own
         query = query.unflatten(3, (-1, head_size)).transpose(2, 3).flatten(1, 2)
         if dropout_keys is not None:
-            output = attend_with_dropout(query, key, value, mask, rule, dropout_keys, groups.place)
+            output = attend_with_dropout(query, key, value, mask.allowed, rule, dropout_keys, groups.place)
         else:
             output = scaled_dot_product_attention(
                 query,
                 key,
                 value,
-                mask,
-                is_causal=rule.causal and mask is None,
+                mask.allowed,
+                is_causal=rule.causal and mask.allowed is None,
                 scale=rule.scaling,
                 enable_gqa=shares_keys,
             )
@@ -142,7 +182,7 @@ class DroppedAttention(torch.autograd.Function):
         saved = []
         for query, key, value, output, mask, dropout_keys in states_of_groups:
             heads = query.shape[1]
-            bias = score_bias(query, mask)
+            bias = mask.bias(query)
             query = query.flatten(0, 1)
             key = key.flatten(0, 1)
             value = value.flatten(0, 1)
@@ -189,14 +229,3 @@ class DroppedAttention(torch.autograd.Function):
         dtype = gradient.dtype
         gradients = (queries_gradient.to(dtype), keys_gradient.to(dtype), values_gradient.to(dtype))
         return *gradients, None, None
-
-
-def score_bias(query: Tensor, mask: Tensor | None) -> Tensor:
-    """Return what is added to the scores of a group, (num_rows * heads, 1 or longest, longest), or (1, 1, 1)
-    without a mask: 0, and minus infinity where a query may not attend. `query`: (num_rows, heads, any,
-    head_size)."""
-    if mask is None:
-        return query.new_zeros(1, 1, 1)
-    bias = query.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
-    heads = query.shape[1]
-    return bias.expand(-1, heads, -1, -1).flatten(0, 1)

@@ -38,6 +38,9 @@ class Group:
         """Return the sum of `values` over all ranks, on every rank."""
         return values
 
+    def add_up(self, values: torch.Tensor) -> None:
+        """Replace `values` by their sum over all ranks, on every rank."""
+
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's `value` (any picklable object) on every rank."""
         return value

@@ -40,6 +40,9 @@ class HorovodGroup(Group):
     def reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         return self.hvd.allreduce(values, op=self.hvd.Sum)
 
+    def add_up(self, values: torch.Tensor) -> None:
+        self.hvd.allreduce_(values, op=self.hvd.Sum)
+
     def broadcast(self, value: Any) -> Any:
         # The default name is that of the type; ranks whose values differ in type would wait for each other.
         return self.hvd.broadcast_object(value, root_rank=0, name="value")

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..config.schema import Config
 from ..errors import TrainingError, listed
+from ..runtime.cuda_graphs import CudaGraphs
 from ..runtime.devices import Precision, choose_device, fastest_precision, has_memory, is_cuda
 from ..runtime.machine import set_up_machine
 from ..runtime.memory import keep_few_kernels
@@ -46,7 +47,6 @@ class Mode:
     launcher = "one"  # what starts the processes; `launch` and `launch_command` in launch.py know them
     group_class: type[Group] = Group
     accepts_packed = True  # whether the wrapped model takes packed batches
-    records_passes = False  # as CUDA graphs; nothing but the model's kernels may run in a pass
     is_sharded = False  # whether a rank holds only its part of the weights or of the optimizer's state
     has_float64 = True  # whether it can train weights in float64, as `python -m app verify` does
     package = "torch"  # what the mode needs
@@ -110,6 +110,11 @@ class Mode:
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
         """Do what the mode does in its first pass only, on inputs that do not count; every rank calls it."""
+
+    def recorder(self) -> CudaGraphs | None:
+        """Return what records the passes of the bare model. None where the device cannot, or where more has
+        to happen in a pass than the kernels of the model, such as the gathering of shards."""
+        return None
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
         """Return the context of forward *and* backward; unless `is_last`, gradients are not synchronised."""
@@ -255,10 +260,16 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def graphs_on(device: torch.device) -> CudaGraphs | None:
+    """Return what records functions on a device, None where torch cannot."""
+    return CudaGraphs(device) if is_cuda(device) else None
+
+
 class Single(Mode):
     """One process on one device, an accelerator or the CPU: the defaults of `Mode`."""
 
-    records_passes = True
+    def recorder(self) -> CudaGraphs | None:
+        return graphs_on(self.device)
 
 
 class DataParallel(Mode):
@@ -309,6 +320,9 @@ class DDP(ProcessGroupMode):
         # step, a resumed run computes the same bits as one that was never stopped.
         self.forward(inputs).sum().backward()
         self.optimizer.zero_grad()
+
+    def recorder(self) -> CudaGraphs | None:
+        return graphs_on(self.device)
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
         # Around the forward pass too: DDP decides there whether this backward is synchronised.

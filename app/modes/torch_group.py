@@ -114,6 +114,9 @@ class TorchGroup(Group):
         dist.all_reduce(total)
         return total
 
+    def add_up(self, values: torch.Tensor) -> None:
+        dist.all_reduce(values)
+
     def broadcast(self, value: Any) -> Any:
         holder = [value]
         dist.broadcast_object_list(holder, src=0, device=self.device)

@@ -58,17 +58,21 @@ class TorchRuntime:
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
         """Return the logits, (num_rows, num_labels) float32, of all batches, copied at the end."""
         outputs = []
-        for batch in batches:
-            inputs = to_device(collate(batch.windows, batch.second_starts, self.layout), self.device)
-            try:
-                outputs.append(self.model(**inputs).float())
-            except torch.OutOfMemoryError as error:
-                raise InputError(
-                    f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a "
-                    "smaller --batch_tokens"
-                ) from error
-            on_batch(len(batch.windows))
+        with self.precision.cached_autocast():
+            for batch in batches:
+                outputs.append(self.logits_of_batch(batch))
+                on_batch(len(batch.windows))
         return torch.cat(outputs).cpu().numpy()
+
+    def logits_of_batch(self, batch: Tokens) -> torch.Tensor:
+        inputs = to_device(collate(batch.windows, batch.second_starts, self.layout), self.device)
+        try:
+            return self.model(**inputs).float()
+        except torch.OutOfMemoryError as error:
+            raise InputError(
+                f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a "
+                "smaller --batch_tokens"
+            ) from error
 
 
 def load_predictor(

@@ -10,37 +10,47 @@ from ..batching.plan import evaluation_batches
 from ..data.dataset import Split
 from ..errors import TrainingError
 from ..modes.mode import Mode
+from ..runtime.devices import has_memory
 
-BATCH_ROWS = 64  # rows of a batch, in each process
+# The size of a batch, in each process. Larger ones do not fit into the caches of a CPU; a GPU needs longer to
+# launch the kernels of a smaller one than to compute it.
+CPU_BATCH_ROWS = 64
+BATCH_TOKENS = 16_384
 NAMED_ROWS = 10  # the most rows that an error names
 
 
 def evaluate_rows(
     mode: Mode,
     loader: Loader,
-    batch_size: int,
+    batch_size: int | None = None,
     on_batch: Callable[[int], None] = lambda rows: None,
     row_results: Callable[[torch.Tensor, Batch], torch.Tensor] = lambda outputs, batch: outputs,
 ) -> np.ndarray:
     """Return the `row_results` of a split (its logits), (num_rows, any) float32 in the split's order, on
-    every rank. Every rank must call it. `on_batch` is called with the approximate number of rows done by all
+    every rank. Every rank must call it. A batch has at most `batch_size` rows; None: as many as suit the
+    device. `on_batch` is called with the approximate number of rows done by all
     ranks together. Raises RuntimeError unless each row came back exactly once, and TrainingError, naming the
     rows, unless all results are finite."""
     group = mode.group
+    max_tokens = mode.config.train.micro_batch_tokens
+    if batch_size is None and has_memory(mode.device):
+        max_tokens = tokens_of_batch(loader, group.world_size, max_tokens)
+    elif batch_size is None:
+        batch_size = CPU_BATCH_ROWS
     batches = evaluation_batches(
         loader.lengths(),
         batch_size,
         num_shards=group.world_size,
         shard_index=group.rank,
         windows=loader.windows(),
-        max_tokens=mode.config.train.micro_batch_tokens,
+        max_tokens=max_tokens,
         padded=not loader.layout.packed,
     )
     mode.module.eval()
     own_positions = []
     own_results = []
     # Not in inference mode: parameters that ZeRO gathers there could not be trained again
-    with torch.no_grad():
+    with torch.no_grad(), mode.precision.cached_autocast():
         for rows in batches:
             batch = loader.load(rows, mode.device)
             outputs = batch.row_outputs(mode.forward(batch.inputs))
@@ -66,6 +76,15 @@ def evaluate_rows(
             "and resume from the last training state: --output.resume auto"
         )
     return results[np.argsort(positions)]
+
+
+def tokens_of_batch(loader: Loader, num_shards: int, max_tokens: int | None) -> int:
+    """Return the most tokens of a batch, at most `max_tokens` if given: so few that all shards have rows."""
+    tokens_of_shard = -(-int(loader.lengths().sum()) // num_shards)
+    limit = min(BATCH_TOKENS, tokens_of_shard)
+    if max_tokens is not None:
+        limit = min(limit, max_tokens)
+    return limit
 
 
 def named_rows(split: Split, positions: np.ndarray) -> str:

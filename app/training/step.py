@@ -1,5 +1,5 @@
 """The only training loop, whatever the mode, and its step: batch, forward, loss, backward (in the last
-micro-batch with the exchange between the ranks), unscale, clip, step, zero. `train.py` builds what it works
+micro-batch with the exchange between the ranks), unscale, clip, update, zero. `train.py` builds what it works
 with, and does what follows a step. Below is the learning rate."""
 
 import logging
@@ -10,16 +10,15 @@ import numpy as np
 import torch
 
 from ..batching.collate import StepMasks
-from ..batching.loader import Loader
+from ..batching.loader import Batch, Loader
 from ..batching.plan import BatchPlan, micro_batches
 from ..checkpoints.progress import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..modes.mode import Mode
-from ..runtime.devices import is_cuda
 from ..runtime.memory import give_back_memory
 from .out_of_memory import is_out_of_memory, replace_onednn
-from .recorded_passes import record_passes
+from .recorded_passes import RecordedPasses, Shards, record_passes
 from .step_results import PassesResult, StepResult
 
 logger = logging.getLogger(__name__)
@@ -43,47 +42,30 @@ def train_steps(
     micro-batches. Every rank calls `before_update` when a step's gradients are complete, and `after_step`
     after it."""
     config = mode.config.train
-    device = mode.device
-    passes = Passes(mode, loader, loss)
     total_steps = planned_steps(plan, config)
     mode.module.train()
-    first_masks = StepMasks(config.seed, step=0)
-    mode.warm_up(loader.load(np.empty(0, np.int64), device, 0, first_masks).inputs)
-    if mode.records_passes and is_cuda(device) and not config.gradient_checkpointing:
-        passes.record(plan, min(total_steps, RECORDED_FROM), progress.micro_batch_size)
-
+    step = Step(mode, loader, loss, before_update)
+    step.prepare(plan, min(total_steps, RECORDED_FROM), progress.micro_batch_size)
     while progress.step < total_steps and not progress.stop:
-        batch = plan.batch(progress.step)
         learning_rate = learning_rate_after(config, progress.updates, total_steps)
-        for group in mode.optimizer.param_groups:
-            group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-        passes_result = passes.run_within_memory(progress, batch)
-        before_update()
-        norm, skipped = mode.step(config.max_grad_norm)
-        mode.optimizer.zero_grad()
-        progress.step += 1
-        progress.updates += not skipped
-        result = StepResult(
-            step=progress.step,
-            rows=len(batch),
-            tokens=int(loader.lengths(batch).sum()),
-            learning_rate=learning_rate,
-            passes=passes_result,
-            grad_norm=norm,
-            skipped=skipped,
-        )
+        result = step.run(progress, plan.batch(progress.step), learning_rate)
         after_step(progress, result)
 
 
-class Passes:
-    """The forward and backward passes of a global batch on this rank, in one or more micro-batches."""
+class Step:
+    """A step of training on this rank: a global batch changes the weights. Its passes are launched kernel by
+    kernel, or replayed where they could be recorded (`recorded`)."""
 
-    def __init__(self, mode: Mode, loader: Loader, loss: Loss) -> None:
+    def __init__(
+        self, mode: Mode, loader: Loader, loss: Loss, before_update: Callable[[], None] = lambda: None
+    ) -> None:
         self.mode = mode
         self.loader = loader
         self.loss = loss
+        self.before_update = before_update
         self.config = mode.config.train
-        self.forward = mode.forward
+        self.launched = LaunchedPasses(mode, loader)
+        self.recorded: RecordedPasses | None = None
         # R-Drop compares two predictions of each row of a micro-batch.
         self.copies = 2 if self.config.r_drop else 1
         self.why_not_by_row = mode.unwrapped_module().why_not_by_row(loader.layout)
@@ -92,16 +74,79 @@ class Passes:
                 "Dropout depends on the number of processes and micro-batches: %s.", self.why_not_by_row
             )
 
-    def record(self, plan: BatchPlan, num_steps: int, max_rows: int | None) -> None:
-        """Record the passes as CUDA graphs, in sizes that fit the first steps of the plan."""
-        steps = []
-        for step in range(num_steps):
-            # Passes are recorded where there is one rank
-            [micro_batches] = self.split_batch(plan.batch(step), max_rows)
-            steps.append(micro_batches)
-        self.forward = record_passes(self.mode, self.loader, steps, self.copies)
+    def prepare(self, plan: BatchPlan, num_steps: int, max_rows: int | None) -> None:
+        """Do what comes once, before the first step: record the passes, in sizes that fit the first steps of
+        the plan. Every rank calls it."""
+        first_masks = StepMasks(self.config.seed, step=0)
+        self.mode.warm_up(self.loader.load(np.empty(0, np.int64), self.mode.device, 0, first_masks).inputs)
+        recorder = self.mode.recorder()
+        if recorder is None:
+            return
+        first_steps = [self.split_batch(plan.batch(step), max_rows) for step in range(num_steps)]
+        self.recorded = record_passes(self.mode, self.loader, recorder, first_steps, self.copies)
 
-    def split_batch(self, batch: np.ndarray, max_rows: int | None) -> list[list[np.ndarray]]:
+    def run(self, progress: RunProgress, batch: np.ndarray, learning_rate: float) -> StepResult:
+        """Train on the rows at `batch`, the global batch of step `progress.step`; every rank calls it."""
+        passes_result = self.gradients_within_memory(progress, batch)
+        self.before_update()
+        for group in self.mode.optimizer.param_groups:
+            group["lr"] = learning_rate * group.get("lr_scale", 1.0)
+        norm, is_skipped = self.mode.step(self.config.max_grad_norm)
+        self.mode.optimizer.zero_grad()
+        progress.step += 1
+        progress.updates += not is_skipped
+        return StepResult(
+            step=progress.step,
+            rows=len(batch),
+            tokens=int(self.loader.lengths(batch).sum()),
+            learning_rate=learning_rate,
+            passes=passes_result,
+            grad_norm=norm,
+            skipped=is_skipped,
+        )
+
+    def gradients(self, step: int, batch: np.ndarray, shards: Shards) -> PassesResult:
+        """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), which `shards` deal
+        to the ranks."""
+        mode = self.mode
+        own_micro_batches = shards[mode.group.rank]
+        masks = StepMasks(self.config.seed, step, self.copies)
+        if self.why_not_by_row:
+            # With a function of step and rank, resuming needs no state of a generator
+            seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
+            torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
+        passes = self.launched
+        if self.recorded is not None and self.recorded.can_compute(shards):
+            passes = self.recorded
+        divisor = self.loader.divisor(batch, step)
+        loss_sum = torch.zeros((), device=mode.device)
+        positions = []
+        finite = []
+        with mode.precision.cached_autocast():
+            for index, rows in enumerate(own_micro_batches):
+                micro_batch = passes.load(rows, step, masks)
+                # Gradients are exchanged with the other ranks in the last one only.
+                with mode.micro_batch(is_last=index == len(own_micro_batches) - 1):
+                    outputs = micro_batch.row_outputs(passes.forward(micro_batch.inputs))
+                    micro_loss = self.micro_loss(outputs, micro_batch.labels)
+                    passes.backward(micro_loss / divisor)
+                loss_sum += micro_loss.detach()
+                positions.append(micro_batch.positions[micro_batch.label_rows].numpy())
+                finite.append(outputs.detach().isfinite().all(dim=1))
+        return PassesResult(loss_sum, divisor, np.concatenate(positions), torch.cat(finite))
+
+    def micro_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the losses of a micro-batch."""
+        loss = self.loss(outputs, labels)
+        if self.config.r_drop:
+            # https://arxiv.org/abs/2106.14448: the second half of the outputs is of the same rows under other
+            # dropout, and the loss of a target the mean of its two losses plus the divergence of its two
+            # predictions, of this target alone.
+            divergence = self.loss.divergence(*outputs.chunk(2))
+            loss = loss / 2 + self.config.r_drop * divergence
+        return loss
+
+    def split_batch(self, batch: np.ndarray, max_rows: int | None) -> Shards:
         """Return the micro-batches of each rank, of at most `max_rows` rows where that is set."""
         world_size = self.mode.group.world_size
         num_micro_batches = self.config.accumulation_steps
@@ -121,49 +166,15 @@ class Passes:
             padded=not self.loader.layout.packed,
         )
 
-    def run(self, step: int, batch: np.ndarray, micro_batches: list[np.ndarray]) -> PassesResult:
-        """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), of which this rank
-        has `micro_batches`."""
-        mode = self.mode
-        masks = StepMasks(self.config.seed, step, self.copies)
-        if self.why_not_by_row:
-            # With a function of step and rank, resuming needs no state of a generator
-            seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
-            torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
-        divisor = self.loader.divisor(batch, step)
-        loss_sum = torch.zeros((), device=mode.device)
-        positions = []
-        finite = []
-        # A second replay of a recorded pass would write over the gradients of the first
-        forward = self.forward if len(micro_batches) == 1 else mode.forward
-        with mode.precision.cached_autocast():
-            for index, rows in enumerate(micro_batches):
-                micro_batch = self.loader.load(rows, mode.device, step, masks)
-                # Gradients are exchanged with the other ranks in the last one only.
-                with mode.micro_batch(is_last=index == len(micro_batches) - 1):
-                    outputs = micro_batch.row_outputs(forward(micro_batch.inputs))
-                    micro_loss = self.loss(outputs, micro_batch.labels)
-                    if self.config.r_drop:
-                        # https://arxiv.org/abs/2106.14448: the second half of the outputs is of the same rows
-                        # under other dropout, and the loss of a target the mean of its two losses plus the
-                        # divergence of its two predictions, of this target alone.
-                        divergence = self.loss.divergence(*outputs.chunk(2))
-                        micro_loss = micro_loss / 2 + self.config.r_drop * divergence
-                    mode.backward(micro_loss / divisor)
-                loss_sum += micro_loss.detach()
-                positions.append(micro_batch.positions[micro_batch.label_rows].numpy())
-                finite.append(outputs.detach().isfinite().all(dim=1))
-        return PassesResult(loss_sum, divisor, np.concatenate(positions), torch.cat(finite))
-
-    def run_within_memory(self, progress: RunProgress, batch: np.ndarray) -> PassesResult:
-        """Call `run`; where memory runs out, again with micro-batches of half the size, which later steps
-        keep. Not in modes that exchange gradients: a rank that failed cannot tell the others, and what wraps
-        the model waits for the rest of the backward pass, even in one process."""
+    def gradients_within_memory(self, progress: RunProgress, batch: np.ndarray) -> PassesResult:
+        """Call `gradients`; where memory runs out, again with micro-batches of half the size, which later
+        steps keep. Not in modes that exchange gradients: a rank that failed cannot tell the others, and what
+        wraps the model waits for the rest of the backward pass, even in one process."""
         rank = self.mode.group.rank
         while True:
-            micro_batches_of_ranks = self.split_batch(batch, progress.micro_batch_size)
+            shards = self.split_batch(batch, progress.micro_batch_size)
             try:
-                return self.run(progress.step, batch, micro_batches_of_ranks[rank])
+                return self.gradients(progress.step, batch, shards)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -177,10 +188,10 @@ class Passes:
             # From here on the error no longer keeps the tensors of the failed passes alive.
             self.mode.optimizer.zero_grad()
             # Recorded passes keep memory, and are for one micro-batch.
-            self.forward = self.mode.forward
+            self.recorded = None
             # A mode that repeats a step has one rank
-            [micro_batches] = micro_batches_of_ranks
-            largest = max(len(rows) for rows in micro_batches)
+            [own_micro_batches] = shards
+            largest = max(len(rows) for rows in own_micro_batches)
             if largest <= 1:
                 raise TrainingError(
                     f"memory ran out in step {progress.step + 1} with micro-batches of one row; lower "
@@ -192,6 +203,24 @@ class Passes:
                 f"memory ran out in step {progress.step + 1} with micro-batches of {largest} rows; it is "
                 f"repeated, with at most {progress.micro_batch_size} from now on; the global batch stays"
             )
+
+
+class LaunchedPasses:
+    """Passes of which each kernel is launched by itself, in the way of the mode, with the same methods as
+    `RecordedPasses`."""
+
+    def __init__(self, mode: Mode, loader: Loader) -> None:
+        self.mode = mode
+        self.loader = loader
+
+    def load(self, rows: np.ndarray, step: int, masks: StepMasks) -> Batch:
+        return self.loader.load(rows, self.mode.device, step, masks)
+
+    def forward(self, inputs: dict) -> torch.Tensor:
+        return self.mode.forward(inputs)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.mode.backward(loss)
 
 
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:

@@ -30,7 +30,7 @@ from ..report.measure import metrics_in_training
 from ..report.metrics import is_better
 from ..runtime.devices import peak_memory
 from .build import Components
-from .evaluation import BATCH_ROWS, evaluate_rows
+from .evaluation import evaluate_rows
 from .final_report import write_report
 from .log import RunLog
 from .merge_adapter import merge_adapter
@@ -260,7 +260,7 @@ class Run:
         """Return what the task keeps of the rows of a split, (num_rows, any); every rank calls it."""
         loader = self.loaders[name]
         with self.log.evaluation_bar(name, len(loader)) as bar:
-            return evaluate_rows(self.mode, loader, BATCH_ROWS, bar.update, self.task.row_results)
+            return evaluate_rows(self.mode, loader, on_batch=bar.update, row_results=self.task.row_results)
 
     def finish(self) -> None:
         """Evaluate the best checkpoint on test (without test on dev), and report; every rank calls it. Dev is

@@ -95,6 +95,18 @@ def test_evaluation_covers_each_row_once(num_rows, num_shards, batch_size, has_w
     assert batch_size != 7 or num_rows < 63 or max(batch_counts) == 7
 
 
+@SHARDS
+def test_evaluation_may_be_limited_by_tokens_alone(num_shards):
+    lengths = random_lengths(200)
+    shards = []
+    for shard_id in range(num_shards):
+        shards.append(evaluation_batches(lengths, None, num_shards, shard_id, max_tokens=2000))
+    assert all_rows(shards) == list(range(200))
+    sizes = [len(batch) for batch in chain.from_iterable(shards)]
+    assert max(sizes) > 64
+    assert max(lengths[batch].sum() for batch in chain.from_iterable(shards)) <= 2000
+
+
 @pytest.mark.parametrize("padded", [False, True])
 @SHARDS
 @pytest.mark.parametrize("tokens", [1, 60, 400])

@@ -12,6 +12,7 @@ from app.batching.collate import collate
 from app.batching.loader import to_device
 from app.config.schema import ModelConfig
 from app.errors import InputError
+from app.model import grouped_attention
 from app.model.build_model import build_masked_model, build_model
 from app.model.classifier import PACKINGS, Classifier
 from app.model.masked_model import MaskedLanguageModel
@@ -128,6 +129,21 @@ def test_the_dtype_of_states_between_layers(shape, expected):
         with torch.autocast("cpu", BF16, enabled=precision == BF16):
             outcome(model, inputs)
     assert dtypes == [expected, FP32]
+
+
+@pytest.mark.parametrize(("shape", "num_kinds"), [("bert", 1), ("modernbert, short windows", 2)])
+def test_masks_of_groups_are_made_once_a_pass(shape, num_kinds, monkeypatch):
+    """Not in each layer; a model with windows has two kinds of layers."""
+    model = model_of(shape).train()
+    calls = []
+    make_masks = grouped_attention.group_masks
+    monkeypatch.setattr(
+        grouped_attention, "group_masks", lambda *inputs: calls.append(inputs) or make_masks(*inputs)
+    )
+    inputs = collate(rows(shape), None, model.layout(True))
+    for num_passes in (1, 2):
+        outcome(model, inputs)
+        assert len(calls) == num_passes * num_kinds
 
 
 def test_every_type_of_the_table_is_tested():

@@ -1,6 +1,9 @@
-"""Modes with the mistakes of copied scripts, which the contract suite must catch; and one whose memory runs
-out, which must do the same job."""
+"""Modes with the mistakes of copied scripts, which the contract suite must catch; and others that must do the
+same job: one whose memory runs out, and those that replay their passes, with plain calls in the place of CUDA
+graphs."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -8,7 +11,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from app.modes.accelerate_mode import Accelerate
 from app.modes.mode import DDP, FSDP, Mode, Single, modules_to_shard
+from app.training import build, recorded_passes
 
 
 class MeanOfMeans(DDP):
@@ -89,3 +94,93 @@ class StatesInBF16(FSDP):
             fully_shard(module, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh)
         return model, model.build_optimizer(self.config.train)
+
+
+class PlainCalls:
+    """In the place of CUDA graphs: a function is called again where its graph would be replayed."""
+
+    num_calls = 0
+
+    def record(self, function: Callable[[], None]) -> Callable[[], None]:
+        function()
+
+        def replay() -> None:
+            self.num_calls += 1
+            function()
+
+        return replay
+
+    def has_memory_for(self, passes: Callable[[], None], other_bytes: int) -> bool:
+        passes()
+        return True
+
+
+class Replayed(Mode):
+    """Mixin, first in the MRO: all passes of training are replayed."""
+
+    def __enter__(self):
+        choose_layout = build.choose_layout
+
+        def choose_varlen_layout(*choices):
+            layout = choose_layout(*choices)
+            return replace(layout, varlen=layout.packed)
+
+        # Otherwise only for kernels of CUDA
+        build.choose_layout = choose_varlen_layout
+        self.plain_calls = PlainCalls()
+        self.num_launched = 0
+        return super().__enter__()
+
+    def recorder(self):
+        return self.plain_calls
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.num_launched += 1
+        super().backward(loss)
+
+    def __exit__(self, *failure):
+        super().__exit__(*failure)
+        assert self.plain_calls.num_calls
+        assert not self.num_launched
+
+
+class ReplayedSingle(Replayed, Single):
+    """One process."""
+
+
+class ReplayedDDP(Replayed, DDP):
+    """Gradients are added up by one all-reduce of all of them, not by DDP."""
+
+
+class ReplayedAccelerate(Replayed, Accelerate):
+    """The same with the wrapper of Accelerate."""
+
+
+class ReplayedAtTimes(ReplayedDDP):
+    """Some steps do not fit what was recorded, and go through DDP."""
+
+    def __enter__(self):
+        choose_sizes = recorded_passes.choose_sizes
+
+        def choose_smaller_size(*choices):
+            sizes, fullest_batches = choose_sizes(*choices)
+            return replace(sizes, num_tokens=sizes.num_tokens[:1]), fullest_batches[:1]
+
+        recorded_passes.PERCENTILE = 40
+        recorded_passes.ROUND_TOKENS_TO = 1
+        recorded_passes.choose_sizes = choose_smaller_size
+        return super().__enter__()
+
+    def __exit__(self, *failure):
+        Mode.__exit__(self, *failure)
+        assert self.plain_calls.num_calls
+        assert self.num_launched
+
+
+class ForgottenAllReduce(ReplayedDDP):
+    """Replays passes, and every rank keeps its own gradients."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.group.add_up = lambda values: None
+        return self

@@ -81,6 +81,8 @@ CASES = {
     "r_drop_adamw": ADAMW + "r_drop=1.0",
     "frozen_embeddings_padded": TWO + TINY + "model.freeze=embeddings",
     "frozen_encoder_adamw": ADAMW + "model.freeze=encoder",
+    # Of two ranks one has no row
+    "empty_shard_adamw": ADAMW + TINY,
     "decoder": THREE + TINY + DECODER,
     # In bf16, states between layers have another dtype than in BERT
     "bf16_decoder": CLIPPED + DECODER + "precision=bf16",
@@ -100,6 +102,7 @@ if find_spec("peft"):
     CASES |= {
         "lora": THREE + TINY + "model.lora_rank=4",
         "lora_decoder": THREE + DECODER + "model.lora_rank=4",
+        "lora_adamw": ADAMW + "model.lora_rank=4",
         "lora_padded_adamw": ADAMW + "gradient_checkpointing=true model.lora_rank=2",
     }
 # The weights of other trainings are fp32

@@ -178,6 +178,41 @@ def test_masks_of_ranks_are_caught(trainings, tmp_path):
     assert comparison.differences["weights"] > 1e-4
 
 
+# Steps that can be replayed: of one micro-batch, packed, without windows and masked words
+REPLAYED = [
+    "sgd",
+    "empty_shard_adamw",
+    "fp32",
+    "bf16",
+    "fp16",
+    "fp16_overflow",
+    "r_drop_adamw",
+    "frozen_encoder_adamw",
+    "lora_adamw",
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "nprocs", "cases"),
+    [
+        ("ReplayedDDP", 2, ["empty_shard_adamw", "fp16_overflow", "lora_adamw"]),
+        ("ReplayedAtTimes", 2, ["sgd", "r_drop_adamw"]),
+        pytest.param("ReplayedSingle", 1, REPLAYED, marks=pytest.mark.slow),
+        pytest.param("ReplayedDDP", 1, REPLAYED, marks=pytest.mark.slow),
+        pytest.param("ReplayedDDP", 2, REPLAYED, marks=pytest.mark.slow),
+        pytest.param("ReplayedDDP", 3, REPLAYED, marks=pytest.mark.slow),
+        pytest.param("ReplayedAccelerate", 2, REPLAYED, marks=pytest.mark.slow),
+    ],
+)
+def test_replayed_passes_are_the_same_job(mode, nprocs, cases, trainings, tmp_path):
+    """Batches are filled up, and the gradients of all ranks are added up in one buffer."""
+    if "Accelerate" in mode:
+        need("accelerate")
+        cases = [case for case in cases if case not in LEFT_OUT["accelerate"]]
+    cases = [case for case in cases if case in CASES]
+    assert trainings.differences(mode, nprocs, cases, tmp_path / "out") == []
+
+
 def test_after_memory_ran_out_it_is_the_same_job(trainings, tmp_path):
     cases = ["sgd", "r_drop_adamw"]
     assert trainings.differences("LittleMemory", 1, cases, tmp_path / "out") == []
@@ -232,6 +267,7 @@ def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, trainings, tmp_path
         ("MeanOfMeans", ["accumulation_3", "tiny_last_batch"]),
         ("MasksOfRanks", ["padded", "r_drop", "masked_language_modelling"]),
         ("ForgottenZeroGrad", ["sgd"]),
+        ("ForgottenAllReduce", ["sgd"]),
         ("MissingUnscale", ["clipped"]),
         ("UnsynchronisedGradients", ["sgd", "fp32", "bf16"]),
         ("WrongPrecision", ["bf16"]),

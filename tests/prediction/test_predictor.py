@@ -22,11 +22,13 @@ from app.data.row_reader import open_rows
 from app.errors import InputError, TrainingError
 from app.prediction import excel_writer
 from app.prediction import output as output_module
+from app.prediction.predictor import Tokens
 from app.prediction.sources import open_file
-from app.prediction.torch_runtime import load_predictor
+from app.prediction.torch_runtime import TorchRuntime, load_predictor
 from app.prediction.trained_model import TrainedModel, choose_run
 from tests.multi_label_runs import read_predictions, values_of
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
+from tests.tiny import CountCasts, tiny_model, token_rows
 from tests.verbs import predict as main
 
 
@@ -357,3 +359,15 @@ def test_an_input_that_changes_between_its_two_readings_is_an_error(tmp_path, ch
     path.write_text(f"text,other\n今天,a\n{change}", encoding="utf-8")
     with pytest.raises(InputError, match="posts.csv: a data file must not change while it is read"):
         list(source.rows("keep"))
+
+
+def test_prediction_in_bf16_casts_each_weight_once():
+    runtime = TorchRuntime(tiny_model(), None, device="cpu", precision="bf16")
+    batch = Tokens(token_rows([5, 9]), None, np.ones(2, np.int64))
+    counts = []
+    for num_batches in (1, 5):
+        with CountCasts(runtime.model) as casts:
+            runtime.logits([batch] * num_batches, lambda rows: None)
+        counts.append(casts.num_casts)
+    assert counts[0] > 0
+    assert counts[1] == counts[0]

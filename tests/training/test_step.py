@@ -13,10 +13,12 @@ from app.errors import TrainingError
 from app.model import attention
 from app.modes.mode import Single
 from app.run import main
-from app.training.evaluation import evaluate_rows
-from app.training.step import Passes
+from app.training import evaluation
+from app.training.evaluation import evaluate_rows, tokens_of_batch
+from app.training.step import Step
 from app.training.step_results import add_losses
 from tests.ranks import Disturbance, run, settings
+from tests.tiny import CountCasts
 from tests.training.tiny_training import SETTINGS, Training, step_result
 
 NAN = float("nan")
@@ -33,8 +35,8 @@ def training() -> Training:
 def test_a_limit_below_one_row_means_one_row_a_micro_batch_also_with_two_copies(most_tokens):
     config = replace(SETTINGS, r_drop=1.0, micro_batch_tokens=most_tokens)
     training = Training(config, dropout=0.3)
-    passes = Passes(training.mode, training.loader, training.loss)
-    [micro_batches] = passes.split_batch(training.plan.batch(0), None)
+    step = Step(training.mode, training.loader, training.loss)
+    [micro_batches] = step.split_batch(training.plan.batch(0), None)
     assert [len(rows) for rows in micro_batches] == [1] * 10
 
 
@@ -149,7 +151,7 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
             batch = loader.load(np.array([position]), device)
             logits_of_rows.append(model(**batch.inputs))
     one_by_one = torch.cat(logits_of_rows).numpy()
-    for batch_size in (1, 5, 64):
+    for batch_size in (1, 5, None):
         done: list[int] = []
         logits = evaluate_rows(training.mode, loader, batch_size, done.append)
         assert model.training
@@ -172,6 +174,37 @@ def test_rows_that_are_not_evaluated_once_are_an_error(training, gathered):
     training.mode.group.gather = gathered
     with pytest.raises(RuntimeError, match="every row of train must be evaluated exactly once; of 48 rows "):
         evaluate_rows(training.mode, training.loader, 16)
+
+
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_an_evaluation_has_batches_of_tokens_where_kernels_must_be_launched(
+    num_shards, training, monkeypatch
+):
+    """All ranks have rows, and the limit of a micro-batch holds, too."""
+    loader = training.loader
+    expected = evaluate_rows(training.mode, loader, 16)
+    monkeypatch.setattr(evaluation, "has_memory", lambda device: True)
+    done: list[int] = []
+    logits = evaluate_rows(training.mode, loader, on_batch=done.append)
+    assert len(done) == 1
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    num_tokens = int(loader.lengths().sum())
+    assert tokens_of_batch(loader, num_shards, None) == -(-num_tokens // num_shards)
+    assert tokens_of_batch(loader, num_shards, 20) == 20
+    monkeypatch.setattr(evaluation, "BATCH_TOKENS", 100)
+    evaluate_rows(training.mode, loader, on_batch=done.append)
+    assert len(done) - 1 >= num_tokens / 100
+
+
+def test_an_evaluation_casts_each_weight_once():
+    training = Training(replace(SETTINGS, precision="bf16"))
+    counts = []
+    for batch_size in (48, 4):
+        with CountCasts(training.mode.module) as casts:
+            evaluate_rows(training.mode, training.loader, batch_size)
+        counts.append(casts.num_casts)
+    assert counts[0] > 0
+    assert counts[1] == counts[0]
 
 
 def named(loader, positions: list[int]) -> str:
