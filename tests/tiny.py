@@ -108,6 +108,9 @@ class CountCasts(TorchDispatchMode):
         self.num_casts = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function is torch.ops.aten._to_copy.default and args[0].data_ptr() in self.addresses:
-            self.num_casts += 1
-        return function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        # In inference mode it is the second one
+        if function in (torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype):
+            is_cast = result.dtype == torch.bfloat16 and result.dtype != args[0].dtype
+            self.num_casts += is_cast and args[0].data_ptr() in self.addresses
+        return result

@@ -20,23 +20,16 @@ from ..batching.loader import to_device
 from ..runtime.devices import is_cuda
 from .attention_rule import Rule
 from .dropout import RowDropout, current_source
-from .grouped_attention import (
-    DroppedAttention,
-    Groups,
-    MasksOfPass,
-    Rearrange,
-    attend_groups,
-    masks_of_groups,
-)
+from .grouped_attention import DroppedAttention, Groups, MasksOfPass, Rearrange, attend_groups
 from .varlen_attention import attend_varlen
 
 NAME = "packed_rows"
 # These inputs describe the rows of a packed batch: for one kernel, or in groups
 VARLEN_INPUTS = ("row_offsets", "longest")
 GROUP_INPUTS = ("group_shapes", "row_order", "to_padded", "from_padded", "is_padding")
-ROW_INPUTS = VARLEN_INPUTS + GROUP_INPUTS
-# What layers keep for those after them, see `masks_of_groups`
-KEPT = "masks_of_pass"
+# In it a layer keeps masks for those after it
+MASKS_OF_PASS = "masks_of_pass"
+ROW_INPUTS = (*VARLEN_INPUTS, *GROUP_INPUTS, MASKS_OF_PASS)
 
 
 def packed_attention(
@@ -46,7 +39,6 @@ def packed_attention(
     (1, total_tokens, heads, head_size). `key` and `value` may have fewer heads, each for several of `query`.
     Without `ROW_INPUTS` the batch is padded, and transformers' own function is called."""
     row_inputs = {name: inputs.pop(name) for name in ROW_INPUTS if name in inputs}
-    masks_of_pass = inputs.pop(KEPT, None)
     window = inputs.get("sliding_window")
     if not row_inputs:
         # transformers makes no mask only where no window is shorter than the rows
@@ -63,7 +55,7 @@ def packed_attention(
     query = states_of_tokens(query.to(value.dtype))
     key = states_of_tokens(key.to(value.dtype))
     value = states_of_tokens(value)
-    attended = attend_rows(query, key, value, row_inputs, rule, masks_of_pass)
+    attended = attend_rows(query, key, value, row_inputs, rule)
     return attended[None], None
 
 
@@ -73,22 +65,15 @@ def states_of_tokens(states: Tensor) -> Tensor:
     return states.squeeze(0).transpose(0, 1)
 
 
-def attend_rows(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    row_inputs: Mapping,
-    rule: Rule,
-    masks_of_pass: MasksOfPass | None = None,
-) -> Tensor:
+def attend_rows(query: Tensor, key: Tensor, value: Tensor, row_inputs: Mapping, rule: Rule) -> Tensor:
     """Let the queries of each packed row attend to the tokens of the row. `query`: (total_tokens, heads,
     head_size) or, of one token of each row, (num_rows, heads, head_size); returned in the same shape. `key`,
     `value`: (total_tokens, key heads, head_size), all of one dtype. `row_inputs` has `VARLEN_INPUTS` or
-    `GROUP_INPUTS`."""
+    `GROUP_INPUTS`, and may have `MASKS_OF_PASS`."""
     # The CUDA kernels would read other values without an error
     assert query.dtype == key.dtype == value.dtype
     if "row_offsets" not in row_inputs:
-        return attend_in_groups(query, key, value, row_inputs, rule, masks_of_pass)
+        return attend_in_groups(query, key, value, row_inputs, rule)
     offsets = row_inputs["row_offsets"]
     has_two_sided_window = rule.window is not None and not rule.causal
     has_kernel = query.dtype != torch.float32 or not has_two_sided_window
@@ -106,21 +91,15 @@ def attend_rows(
         )
     lengths = offsets.diff().long().cpu().numpy()
     groups = to_device(group_rows(lengths, key.shape[1]), query.device)
-    return attend_in_groups(query, key, value, groups, rule, masks_of_pass)
+    groups[MASKS_OF_PASS] = row_inputs.get(MASKS_OF_PASS)
+    return attend_in_groups(query, key, value, groups, rule)
 
 
 def has_one_query_a_row(query: Tensor, key: Tensor) -> bool:
     return len(query) < len(key)
 
 
-def attend_in_groups(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    groups: Mapping,
-    rule: Rule,
-    masks_of_pass: MasksOfPass | None = None,
-) -> Tensor:
+def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, groups: Mapping, rule: Rule) -> Tensor:
     """As `attend_rows`, in padded groups of rows: `groups` is what `group_rows` returns."""
     heads = key.shape[1]
     row_order = groups["row_order"]
@@ -137,7 +116,8 @@ def attend_in_groups(
         queries = Rearrange.apply(queries.flatten(0, 1), to_padded, from_padded)
     keys = Rearrange.apply(key.flatten(0, 1), to_padded, from_padded)
     values = Rearrange.apply(value.flatten(0, 1), to_padded, from_padded)
-    masks = masks_of_groups(groups, key_shapes, rule, masks_of_pass)
+    masks_of_pass = groups.get(MASKS_OF_PASS) or MasksOfPass()
+    masks = masks_of_pass.masks(groups, key_shapes, rule)
     dropout_keys = None
     place = 0
     if rule.dropout:

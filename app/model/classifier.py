@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..runtime.devices import at_least_float32, without_autocast
 from . import attention
 from .dropout import MaskSource, RowDropout, contexts_of_layer, replace_dropout
+from .grouped_attention import MasksOfPass
 from .optimizer import build_optimizer
 from .read_tokens import return_read_tokens_only
 from .varlen_attention import has_varlen_kernels
@@ -201,7 +202,7 @@ class PackedModel(nn.Module):
         if self.packing.reads_last:
             inputs["use_cache"] = False
         # All layers attend with the same masks
-        inputs["masks_of_pass"] = {}
+        inputs[attention.MASKS_OF_PASS] = MasksOfPass()
         return self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
 
     def has_varlen_kernels(self, device: torch.device) -> bool:

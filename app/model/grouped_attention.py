@@ -44,8 +44,19 @@ class GroupMask:
         return bias
 
 
-# The masks of the groups of one batch, by the window and whether the rule is causal
-MasksOfPass = dict[tuple[int | None, bool], list[GroupMask]]
+class MasksOfPass:
+    """The masks of the groups of one batch, which the first layer makes for all. It is no dictionary, because
+    FSDP hands each layer a copy of those."""
+
+    def __init__(self) -> None:
+        self.known_masks: dict[tuple[int | None, bool], list[GroupMask]] = {}
+
+    def masks(self, groups: Mapping, shapes: Shapes, rule: Rule) -> list[GroupMask]:
+        """Return the mask of each group for a rule."""
+        key = (rule.window, rule.causal)
+        if key not in self.known_masks:
+            self.known_masks[key] = group_masks(groups, shapes, rule)
+        return self.known_masks[key]
 
 
 @dataclass(frozen=True)
@@ -58,18 +69,6 @@ class Groups:
     masks: list[GroupMask]
     dropout_keys: list[Keys] | None = None
     place: int = 0
-
-
-def masks_of_groups(
-    groups: Mapping, shapes: Shapes, rule: Rule, masks_of_pass: MasksOfPass | None
-) -> list[GroupMask]:
-    """Return the mask of each group; `masks_of_pass` keeps them for later layers."""
-    if masks_of_pass is None:
-        return group_masks(groups, shapes, rule)
-    key = (rule.window, rule.causal)
-    if key not in masks_of_pass:
-        masks_of_pass[key] = group_masks(groups, shapes, rule)
-    return masks_of_pass[key]
 
 
 def group_masks(groups: Mapping, shapes: Shapes, rule: Rule) -> list[GroupMask]:

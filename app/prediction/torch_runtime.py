@@ -54,10 +54,11 @@ class TorchRuntime:
             "precision": self.precision.name,
         }
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
         """Return the logits, (num_rows, num_labels) float32, of all batches, copied at the end."""
         outputs = []
+        # Not in inference mode: autocast would cast the weights again in each batch
         with self.precision.cached_autocast():
             for batch in batches:
                 outputs.append(self.logits_of_batch(batch))
