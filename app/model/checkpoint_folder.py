@@ -76,7 +76,7 @@ def check_needs_no_code(name: str, config_file: Path) -> None:
     the model: transformers' own class would read its weights in another way, or not at all. A file that is
     no JSON has its error elsewhere."""
     values = None
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         values = json.loads(config_file.read_text(encoding="utf-8-sig"))
     if not isinstance(values, dict) or not values.get("auto_map"):
         return

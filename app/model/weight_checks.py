@@ -115,10 +115,10 @@ def check_weights(name: str, model: nn.Module, info: dict) -> None:
         problem = f"weights that it does not have, such as {unused_keys[0]}"
     elif getattr(model, "_hf_peft_config_loaded", False):
         problem = "weights that it does not have, such as those of an adapter"
-    elif missing_norms:
-        problem = f"no weights for {missing_norms[0]}, so that it was trained with other norms"
     elif missing_size > MAX_MISSING * encoder_size:
         problem = absent
+    elif missing_norms:
+        problem = f"no weights for {missing_norms[0]}, so that it was trained with other norms"
     if problem is not None:
         raise InputError(
             f"the weights of {name} must be those of a {model.config.model_type} model of its config.json "

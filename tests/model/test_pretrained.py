@@ -395,15 +395,15 @@ class Tokenizer(BertTokenizer): pass
 
 def test_code_of_a_checkpoint_never_runs(saved, checkpoint, trace):
     (checkpoint / "code.py").write_text(CODE.format(trace=str(trace)), encoding="utf-8")
-    automatic = {"AutoConfig": "code.Config", "AutoModelForSequenceClassification": "code.Model"}
-    change(checkpoint / "config.json", auto_map=automatic)
     tokenizer = {"AutoTokenizer": ["code.Tokenizer", "code.Tokenizer"]}
     change(checkpoint / "tokenizer_config.json", auto_map=tokenizer)
     assert_harmless(checkpoint, saved, trace)
-    change(checkpoint / "config.json", model_type="evil")
-    for load in (load_checkpoint, train_from):
-        with pytest.raises(InputError, match="trust_remote_code"):
-            load(checkpoint)
+    automatic = {"AutoConfig": "code.Config", "AutoModelForSequenceClassification": "code.Model"}
+    for model_type in ("bert", "evil"):
+        change(checkpoint / "config.json", auto_map=automatic, model_type=model_type)
+        for load in (load_checkpoint, train_from):
+            with pytest.raises(InputError, match="code of its own, which is never run"):
+                load(checkpoint)
     assert not trace.exists()
 
 
