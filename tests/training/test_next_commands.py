@@ -15,10 +15,12 @@ import pytest
 
 from app.commands import run_verb
 from app.config.command_line import load_config
-from app.config.shipped import ROOT
 from app.report.commands import quoted
 from app.run import work
+from tests.copied_commands import run_here, run_in_shell
 from tests.multi_label_runs import arguments, train
+from tests.processes import ROOT
+from tests.ranks import run_forked
 from tests.tasks.test_every_kind import KINDS, MASKED, write_lines
 from tests.tiny import tiny_lines
 from tests.verbs import export
@@ -109,13 +111,6 @@ def commands_of(run: Path) -> list[str]:
     return printed_commands("\n".join(texts))
 
 
-def run_predict(command: str) -> int:
-    """Run a command of predict in this process, with the words that a shell makes of it."""
-    python, script, *words = shlex.split(command)
-    assert (python, script) == ("python", str(ROOT / "predict.py"))
-    return run_verb("predict", words)
-
-
 def refuse_other_columns(model: Path, capsys) -> None:
     """A usual name is in no setting of the run, and the error knows it all the same."""
     Path("other.csv").write_text("甲,乙,丙\n1,今天真开心,x\n", encoding="utf-8")
@@ -130,7 +125,7 @@ def refuse_other_columns(model: Path, capsys) -> None:
 def test_the_command_after_a_run_classifies(form, folder, capsys):
     run = train_in("run of 'today'", FORMS[form]())
     [command] = [command for command in commands_of(run) if "predict.py" in command]
-    assert run_predict(command) == 0
+    assert run_here(command) == 0
     if form == "single":
         refuse_other_columns(run, capsys)
         return
@@ -158,7 +153,7 @@ def test_the_end_of_a_run_says_where_its_page_is_and_how_its_state_is_removed(fo
     run_in_shell(command)
     assert before - {path.name for path in run.iterdir()} == {"state"}
     [predict] = [command for command in commands_of(run) if "predict.py" in command]
-    assert run_predict(predict) == 0
+    assert run_here(predict) == 0
     longer = write_single() | {"data__task": "single_label", "output__resume": "auto", "train__epochs": 9}
     assert work(load_config(arguments(Path("unused"), run, **longer)), "single") == 2
     assert "holds a finished run; choose another output.dir, train it for longer" in capsys.readouterr().err
@@ -172,20 +167,9 @@ def test_the_command_after_an_export_classifies(form, folder, capsys):
     capsys.readouterr()
     assert export([str(run), "--output", "an onnx"]) == 0
     [command] = printed_commands(capsys.readouterr().out)
-    assert run_predict(command) == 0
+    assert run_here(command) == 0
     if form == "single":
         refuse_other_columns(Path("an onnx"), capsys)
-
-
-def run_in_shell(command: str, **variables: str) -> str:
-    """Run a command as it would be typed; return what it prints."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path} | variables
-    result = subprocess.run(
-        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=900
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result.stdout + result.stderr
 
 
 def write_kind(name: str) -> dict:
@@ -204,6 +188,8 @@ def write_pool(data: Path) -> None:
     table.to_csv("new.csv", index=False)
 
 
+# Their commands have every form: with a text, with files, folds, rows to label, training from a checkpoint
+IN_A_SHELL = ("pairs", "rare_class", MASKED)
 LONG: dict[str, Callable[[], dict]] = {"pairs": write_pairs, "single": write_single}
 for kind_name in KINDS:
     LONG[kind_name] = partial(write_kind, kind_name)
@@ -211,7 +197,8 @@ for kind_name in KINDS:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
-def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder):
+def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder, monkeypatch):
+    """Some kinds have commands of every form, which run in a shell; it makes the words of the others."""
     settings = LONG[name]()
     run = train_in("a run", {"train__max_steps": "null", "train__epochs": 1} | settings)
     write_lines(Path("rows.tsv"), labelled_texts().to_dict("records"))
@@ -221,9 +208,14 @@ def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder
     has_one_command = name in (MASKED, "rare_class", "multi_label")
     assert has_one_command or len(commands) >= 2
     assert commands
+    monkeypatch.setattr("app.runs.series.run_to_end", run_forked)
     for command in commands:
         # Fewer folds are as good here, and take less time
-        run_in_shell(command.replace("--folds 5", "--folds 2"))
+        command = command.replace("--folds 5", "--folds 2")
+        if name in IN_A_SHELL:
+            run_in_shell(command)
+        else:
+            assert run_here(command) == 0
 
 
 @pytest.mark.slow
