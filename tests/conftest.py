@@ -19,9 +19,11 @@ os.environ["LC_ALL"] = "C.UTF-8"
 
 # Files of minutes, the longest first: where two processes share the tests, none waits for such a file at the
 # end. One process runs all tests of a file.
-LONG_FILES = ["test_contract.py", "test_resume.py", "test_chaos.py", "test_dead_ranks.py", "test_fuzz.py"]
-LONG_FILES += ["test_benchmarks.py", "test_search.py", "test_many_files.py"]
-LONG_FILES += ["test_examples.py", "test_every_kind.py"]
+LONG_FILES = ["test_contract.py", "test_resume.py", "test_dead_ranks.py", "test_chaos.py"]
+LONG_FILES += ["test_hub_layouts.py", "test_next_commands.py", "test_search.py", "test_examples.py"]
+LONG_FILES += ["test_memory.py", "test_launchers.py", "test_train.py", "test_fuzz.py", "test_guide.py"]
+LONG_FILES += ["test_verify.py", "test_classifiers.py", "test_folds.py", "test_other_devices.py"]
+LONG_FILES += ["test_benchmarks.py", "test_many_files.py", "test_every_kind.py"]
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
 

@@ -113,6 +113,35 @@ def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
     assert start_ranks(work, arguments, world_size, log, seconds=600) == [0] * world_size, log.read_text()
 
 
+def fork_under_horovod(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
+    """Call `work(*arguments)` in forked ranks as `fork` does, with the variables of horovodrun."""
+    from horovod.runner.http.http_server import RendezvousServer
+
+    # The server of horovodrun
+    server = RendezvousServer()
+    port = server.start()
+    server.init(slots_of_horovod(world_size))
+    fork(be_horovod_rank, (port, world_size, work, arguments), world_size, log)
+    server.stop()
+
+
+def slots_of_horovod(world_size: int) -> list:
+    """Return the places of ranks on this machine."""
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+
+    return get_host_assignments(parse_hosts(f"localhost:{world_size}"), world_size)
+
+
+def be_horovod_rank(port: int, world_size: int, work: Callable, arguments: tuple) -> int:
+    """Be a rank of Horovod with the variables of horovodrun, whose server has a port."""
+    from horovod.runner import gloo_run
+
+    slot = slots_of_horovod(world_size)[launched_rank()]
+    os.environ |= gloo_run.create_slot_env_vars(slot)
+    os.environ |= gloo_run.create_run_env_vars("127.0.0.1", ["lo"], str(port))
+    return work(*arguments)
+
+
 def run_forked(command: list[str], output: IO) -> int:
     """Do what `run_to_end` of a series does by `python -m app.run MODE words`, in a forked process."""
     mode, *words = command[3:]

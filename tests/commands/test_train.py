@@ -12,6 +12,7 @@ from app.commands import run_verb
 from app.modes import MODES
 from app.run import main
 from tests.processes import ROOT, finish
+from tests.ranks import start_ranks
 
 TINY = ["--model.name", "random", "--model.config.num_hidden_layers", "1", "--model.config.hidden_size", "16"]
 TINY += ["--model.config.num_attention_heads", "2", "--train.max_steps", "3", "--train.device", "cpu"]
@@ -78,13 +79,22 @@ def test_under_a_launcher_it_is_a_rank(capsys, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ddp", "mp", "fsdp", "accelerate", "deepspeed", "horovod"])
-def test_it_starts_the_processes_of_a_mode(trained, mode):
+def test_it_starts_the_processes_of_a_mode(trained, mode, monkeypatch):
+    """From a forked process, which becomes the launcher; mp, which starts its own, from a shell."""
     if mode in ("deepspeed", "horovod"):
         pytest.importorskip(mode)
-    words = [sys.executable, "-m", "app", "train", "--mode", mode, "--processes", "2", *TINY]
-    done = finish([*words, "--output.dir", mode], trained, status=0, PYTHONPATH=str(ROOT))
-    assert "2 processes, cpu" in done.stdout + done.stderr
-    assert done.stderr.startswith("Starting 2 processes: ") == (mode != "mp")
+    words = ["--mode", mode, "--processes", "2", *TINY, "--output.dir", mode]
+    if mode == "mp":
+        command = [sys.executable, "-m", "app", "train", *words]
+        done = finish(command, trained, status=0, PYTHONPATH=str(ROOT))
+        printed = done.stderr + done.stdout
+    else:
+        monkeypatch.chdir(trained)
+        log = trained / f"{mode}.log"
+        assert start_ranks(run_verb, ("train", words), 1, log, is_alone=True) == [0], log.read_text()
+        printed = log.read_text()
+    assert "2 processes, cpu" in printed
+    assert printed.startswith("Starting 2 processes: ") == (mode != "mp")
     assert largest_difference(trained / "script", trained / mode) < 1e-4
 
 

@@ -1,4 +1,4 @@
-"""The ten steps of docs/guide.md are run as printed, on 300 rows, in two folds, with two steps of training."""
+"""The ten steps of docs/guide.md run as printed, on 300 rows, in two folds, with two steps of training."""
 
 import csv
 import json

@@ -206,7 +206,7 @@ def test_a_published_model_trains_and_is_read_by_transformers(tmp_path, data, ca
     hub = tmp_path / "hub"
     run = tmp_path / "run"
     published, tokenizer = publish(hub, name, config, files, renamed)
-    changes = {"model__name": hub, "train__max_steps": 5, "train__batch_size": 4, "data__max_length": 64}
+    changes = {"model__name": hub, "train__max_steps": 2, "train__batch_size": 4, "data__max_length": 64}
     # So small that the weights are still those of the hub
     changes |= {"train__learning_rate": 1e-6, "train__head_learning_rate": 1e-6, "data__limit": 60}
     # Else AdamW keeps gigabytes for the words of XLM-R

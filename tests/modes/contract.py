@@ -1,7 +1,6 @@
 """One rank of the contract suite: trains cases in one mode as `python -m app verify` does; rank 0 writes what
 came out. tests/modes/test_contract.py forks it."""
 
-import os
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -184,19 +183,3 @@ def set_up(mode: Mode, overflows: bool, model: nn.Module, config: Config) -> Non
     type(mode).setup(mode, model, config)
     if overflows:
         mode.scaler.load_state_dict(mode.scaler.state_dict() | OVERFLOW)
-
-
-def slots_of_horovod(nprocs: int) -> list:
-    """Return the places of ranks on this machine."""
-    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-
-    return get_host_assignments(parse_hosts(f"localhost:{nprocs}"), nprocs)
-
-
-def be_horovod_rank(port: int, nprocs: int, *words: str) -> int:
-    """Be a rank of Horovod with the variables of horovodrun, whose server has a port."""
-    from horovod.runner import gloo_run
-
-    os.environ |= gloo_run.create_slot_env_vars(slots_of_horovod(nprocs)[int(os.environ["RANK"])])
-    os.environ |= gloo_run.create_run_env_vars("127.0.0.1", ["lo"], str(port))
-    return be_rank(*words)

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from app.modes import MODES, load_mode
 from app.runs.verify_comparison import FLOAT64_LIMIT, Comparison, compare
 from app.runs.verify_result import DTYPE_OF
-from tests.modes.contract import CASES, be_horovod_rank, be_rank, be_rank_of_part, slots_of_horovod
-from tests.ranks import fork, need
+from tests.modes.contract import CASES, be_rank, be_rank_of_part
+from tests.ranks import fork, fork_under_horovod, need
 
 # Accelerate refuses fp16 on the CPU, and DeepSpeed everywhere; it and Horovod have zeros for no gradient
 LEFT_OUT = {
@@ -109,17 +109,8 @@ class Trainings:
     ) -> None:
         words = (mode, str(self.data), str(out), str(stage), *trainings)
         log = out / "log"
-        if launcher != "horovodrun":
-            fork(be_rank, words, nprocs, log)
-            return
-        from horovod.runner.http.http_server import RendezvousServer
-
-        # The server of horovodrun
-        server = RendezvousServer()
-        port = server.start()
-        server.init(slots_of_horovod(nprocs))
-        fork(be_horovod_rank, (port, nprocs, *words), nprocs, log)
-        server.stop()
+        start = fork_under_horovod if launcher == "horovodrun" else fork
+        start(be_rank, words, nprocs, log)
 
 
 def precision_of(case: str, has_float64: bool) -> str:

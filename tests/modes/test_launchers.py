@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from shlex import split
@@ -18,8 +19,8 @@ from app.modes.torch_group import TorchGroup
 from app.run import main, work
 from app.runs.verify_training import run_trainings
 from app.runtime.processes import launched_rank
-from tests.processes import ROOT, finish
-from tests.ranks import OLD_LAUNCHER, PYTHON, fork, need, settings, start_ranks
+from tests.processes import finish
+from tests.ranks import OLD_LAUNCHER, PYTHON, fork, fork_under_horovod, need, settings, start_ranks
 from tests.verbs import predict
 
 TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -100,33 +101,29 @@ def test_processes_of_a_machine_are_counted_where_the_launcher_does_not_say_how_
     assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["2", "1", "2"]
 
 
-# Starts as horovodrun does, and then has the environment of mpirun; Horovod is built without MPI here.
-AS_BY_MPIRUN = """
-import os, sys
-import horovod.torch as hvd
+def train_as_by_mpirun(has_names: bool, words: list[str]) -> int:
+    """Be a rank that horovodrun has started, and then have the environment of mpirun, or one without the
+    names that it gives; Horovod is built without MPI here."""
+    import horovod.torch as hvd
 
-hvd.init()
-for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
-    del os.environ[name]
-if sys.argv[1] == "named":
-    os.environ.update(OMPI_COMM_WORLD_RANK=str(hvd.rank()), OMPI_COMM_WORLD_SIZE=str(hvd.size()))
-from app.run import main
-
-sys.exit(main("horovod", "", sys.argv[2:]))
-"""
+    hvd.init()
+    for name in list(os.environ):
+        if re.match("HOROVOD_|MASTER_|(LOCAL_)?RANK$|(LOCAL_)?WORLD_SIZE$", name):
+            del os.environ[name]
+    if has_names:
+        os.environ |= {"OMPI_COMM_WORLD_RANK": str(hvd.rank()), "OMPI_COMM_WORLD_SIZE": str(hvd.size())}
+    return main("horovod", "", words)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", ["named", "none"])
-def test_horovod_trains_under_mpirun_and_only_rank_0_logs(names, data, tmp_path):
+@pytest.mark.parametrize("has_names", [True, False], ids=["named", "none"])
+def test_horovod_trains_under_mpirun_and_only_rank_0_logs(has_names, data, tmp_path):
     """Also under another launcher of MPI, which sets other variables."""
     need("horovod")
-    script = tmp_path / "start.py"
-    script.write_text(AS_BY_MPIRUN, encoding="utf-8")
     words = settings(data, tmp_path / "run", train__max_steps=3)
-    command = launch_command("horovodrun", [str(script), names], 2)
-    done = finish([*command, *words], status=0, PYTHONPATH=str(ROOT))
-    output = done.stderr + done.stdout
+    log = tmp_path / "log"
+    fork_under_horovod(train_as_by_mpirun, (has_names, words), 2, log)
+    output = log.read_text()
     assert output.count("2 processes, ") == 1
     assert output.count("Report on test") == 1
 
@@ -195,12 +192,19 @@ def test_a_launcher_under_which_processes_would_train_alone_is_refused(data, tmp
     assert "2 processes were asked for, but mode horovod has 1, each training alone" in log.read_text()
 
 
+def train_with_fsdp_of_accelerate(words: list[str]) -> int:
+    """Train as Accelerate's launcher starts it where its configuration has FSDP."""
+    os.environ["ACCELERATE_USE_FSDP"] = "true"
+    return main("accelerate", "", words)
+
+
 @pytest.mark.slow
 def test_accelerate_trains_as_ddp_whatever_its_configuration_says(data, tmp_path):
     need("accelerate")
-    command = [sys.executable, "run_accelerate.py", *settings(data, tmp_path / "run")]
-    done = finish(command, status=2, ACCELERATE_USE_FSDP="true")
-    assert "found ACCELERATE_USE_FSDP=true; launch it with --multi_gpu" in done.stderr
+    log = tmp_path / "log"
+    words = settings(data, tmp_path / "run")
+    assert start_ranks(train_with_fsdp_of_accelerate, (words,), 1, log, is_alone=True) == [2]
+    assert "found ACCELERATE_USE_FSDP=true; launch it with --multi_gpu" in log.read_text()
 
 
 @pytest.mark.slow

@@ -74,17 +74,19 @@ class WholeParameters(TorchDispatchMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.modules = [module for module in model.modules() if module._parameters]
+        # Of each module; FSDP puts other parameters into them
+        self.parameters = [module._parameters for module in model.modules() if module._parameters]
         self.peak = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         results = function(*args, **(kwargs or {}))
-        total = 0
-        for module in self.modules:
-            for parameter in module._parameters.values():
+        # This is done for each of very many operations
+        count = 0
+        for parameters in self.parameters:
+            for parameter in parameters.values():
                 if parameter is not None and not isinstance(parameter, DTensor):
-                    total += parameter.data.numel() * 4
-        self.peak = max(self.peak, total)
+                    count += parameter.numel()
+        self.peak = max(self.peak, count * 4)
         return results
 
 
