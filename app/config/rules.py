@@ -26,7 +26,7 @@ def check_rules(config: Config) -> None:
     if model.freeze and model.lora_rank:
         raise RuleError("model.freeze", "left out with model.lora_rank, which freezes all")
     if train.learning_rate == 0 and not train.head_learning_rate:
-        raise RuleError("train.learning_rate", "above 0, or nothing is learnt")
+        raise RuleError("train.learning_rate", "greater than 0, or nothing is learnt")
     if data.long != "cut" and data.text_pair_column is not None:
         rule = f"left out with data.long {data.long}, which reads single texts"
         raise RuleError("data.text_pair_column", rule)

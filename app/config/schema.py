@@ -171,6 +171,14 @@ Float = Annotated[float, BeforeValidator(as_number)]
 PlainValue = Annotated[bool | int | float | str | list | dict | None, BeforeValidator(as_number)]
 Count = Annotated[int, Field(ge=1)]
 Number = Annotated[Float, Field(ge=0)]
+LearningRate = Annotated[
+    Float,
+    # check_rules asks for the other rate
+    ValueRule(
+        lambda rate: rate >= 0,
+        "a finite number greater than 0 (0 only with train.head_learning_rate: the encoder stays as it is)",
+    ),
+]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 RANDOM = "random"  # the model.name of random weights
 STRING = "a string (numbers, yes and no in quotes)"
@@ -349,7 +357,7 @@ class TrainConfig:
     """Compute each layer again for the backward pass: less memory, more time, the same weights."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
-    learning_rate: Number | None = None
+    learning_rate: LearningRate | None = None
     """Peak learning rate; none: by the width of a pretrained model: to 384: 2e-4 (more than 150 steps in an
     epoch: 1e-4; pairs of texts, or a linear head: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5; of random weights
     3e-5."""

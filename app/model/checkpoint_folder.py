@@ -153,17 +153,44 @@ def _adapter_message(folder: Path) -> str:
             "base_model_name_or_path"
         ]
     merged = f"{folder}-merged"
+    num_labels = _num_labels(folder)
+    names = _label_names([folder, folder.parent, Path(base or folder)], num_labels)
+    labels = f"num_labels={num_labels}"
+    note = (
+        "; the adapter does not say what its labels are called, so write their names, in the order of the "
+        f"training, into id2label in {merged}/{CONFIG_FILE}"
+    )
+    if names:
+        by_id = ", ".join(f"{number}: {_text_in_code(name)}" for number, name in enumerate(names))
+        ids = ", ".join(f"{_text_in_code(name)}: {number}" for number, name in enumerate(names))
+        labels = f"id2label={{{by_id}}}, label2id={{{ids}}}"
+        note = ""
     code = (
         "from peft import AutoPeftModelForSequenceClassification as Model; "
         "from transformers import AutoTokenizer as Tokenizer; "
-        f"Model.from_pretrained({_text_in_code(folder)}, num_labels={_num_labels(folder)})"
+        f"Model.from_pretrained({_text_in_code(folder)}, {labels})"
         f".merge_and_unload().save_pretrained({_text_in_code(merged)}); "
         f"Tokenizer.from_pretrained({_text_in_code(base or folder)}).save_pretrained({_text_in_code(merged)})"
     )
     return (
         f"{folder}: a whole checkpoint is needed, found an adapter of {base or 'another model'} "
-        f"({ADAPTER_CONFIG}); merge it into that model, then name {merged}:\npython -c {shlex.quote(code)}"
+        f"({ADAPTER_CONFIG}); merge it into that model, then name {merged}{note}:\n"
+        f"python -c {shlex.quote(code)}"
     )
+
+
+def _label_names(folders: list[Path], num_labels: int) -> list[str]:
+    """Return the names of so many labels as the first of some folders has them in its config.json; none where
+    none of them has names that people gave."""
+    for folder in folders:
+        names = []
+        with suppress(OSError, ValueError, AttributeError, LookupError):
+            by_id = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8-sig"))["id2label"]
+            names = [str(by_id[str(number)]) for number in range(len(by_id))]
+        are_given = any(name != f"LABEL_{number}" for number, name in enumerate(names))
+        if len(names) == num_labels and are_given:
+            return names
+    return []
 
 
 def _text_in_code(text: object) -> str:

@@ -8,8 +8,9 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 from zipfile import is_zipfile
@@ -78,20 +79,34 @@ def open_output(path: str | Path | None, format: str, overwrite: bool = False) -
         with standard_output() as file:
             yield file
         return
+    encoding = CSV_ENCODING if format == "csv" else "utf-8"
+    after_failure = partial(_keep_or_remove, format=format)
+    with _moved_when_complete(path, "--output", overwrite, encoding, after_failure) as file:
+        yield file
+
+
+@contextmanager
+def _moved_when_complete(
+    path: str | Path,
+    option: str,
+    overwrite: bool,
+    encoding: str,
+    after_failure: Callable[[Path], None],
+) -> Iterator[TextIO]:
+    """Yield an unfinished file beside `path`, which is renamed to it once it is complete and on the disk; if
+    it never is, call `after_failure` with the unfinished one. Messages call the file by its `option`."""
     target = final_path(path, overwrite)
     part = unfinished(target)
     try:
-        with written(f"--output {path}"):
-            encoding = CSV_ENCODING if format == "csv" else "utf-8"
-            file = part.open("x", encoding=encoding, errors=REPLACED, newline="")
-            with file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-        check_output(path, overwrite=overwrite)
+        open_part = partial(part.open, "x", encoding=encoding, errors=REPLACED, newline="")
+        with written(f"{option} {path}"), open_part() as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        check_output(path, option, overwrite)
         part.replace(target)
     except BaseException:
-        _keep_or_remove(part, format)
+        after_failure(part)
         raise
 
 
@@ -149,17 +164,12 @@ def can_be_opened(part: Path, format: str) -> bool:
 def write_page(path: Path, page: str, option: str, overwrite: bool = False) -> None:
     """Write a page to a file, whole or not at all. Raises InputError where there is such a file by then that
     may not be replaced, and TrainingError where it cannot be written; messages call it by its `option`."""
-    target = final_path(path, overwrite)
-    part = unfinished(target)
-    try:
-        with written(f"{option} {path}"), part.open("x", encoding="utf-8") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        check_output(path, option, overwrite)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with _moved_when_complete(path, option, overwrite, "utf-8", _remove) as file:
+        file.write(page)
+
+
+def _remove(part: Path) -> None:
+    part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,18 +1,19 @@
-"""What next? The figures of a finished run -> at most five sentences, each with its figure and the setting to
-add or the verb to run. They are said only where the evidence is clear; a run with nothing wrong gets none."""
+"""What next? The figures of a finished run -> at most five sentences, each with its figure and the command to
+run. They are said only where the evidence is clear; a run with nothing wrong gets none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..tasks.task import Task
 from ..text_table import short_label
 from ..words import _, joined, rows_in_words
-from .commands import cross_validation_command, suggest_command
+from .commands import cross_validation_command, suggest_command, training_command_with
 from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
 from .paired_differences import verdict_on
@@ -56,8 +57,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do next: a sentence in the current language, and the command or the settings for it. The
-    command can be copied."""
+    """What to do next: a sentence in the current language, and the command for it, which can be copied."""
 
     sentence: str
     command: str
@@ -73,9 +73,9 @@ class Evidence:
 
     `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
     where it is the same loss. `train_losses` are these means in any case, and `learning_rate` is the highest
-    of the run. `class_rows` says how many training rows each label has. `longer` and `instead`
-    are settings: to train for twice as long, and to try where a linear model is as good. `epochs` and
-    `steps_per_epoch` are those of the run.
+    of the run. `class_rows` says how many training rows each label has. `given` are the settings that were
+    given for the run, by dotted names. `longer` and `instead` are changes of them: to train for twice as
+    long, and to try where a linear model is as good. `epochs` and `steps_per_epoch` are those of the run.
     """
 
     metrics: Mapping
@@ -85,8 +85,9 @@ class Evidence:
     held_out: HeldOut | None
     class_rows: Mapping[str, int]
     dev_rows: int
-    longer: str
-    instead: str
+    given: Mapping[str, Any]
+    longer: Mapping[str, Any]
+    instead: Mapping[str, Any]
     epochs: int
     steps_per_epoch: int
 
@@ -133,23 +134,25 @@ def advice_on_learning_rate(task: Task, evidence: Evidence) -> Advice | None:
             "The loss of training did not fall: {first:.4f} until the first evaluation, {last:.4f} before "
             "the last. The learning rate was {rate:g}. Try another one:"
         ).format(first=losses[0], last=losses[-1], rate=rate)
-        return Advice(sentence, other_rate(rate))
+        return Advice(sentence, command_with_other_rate(evidence))
     if is_usual_rate or not is_poor:
         return None
     sentence = _(
         "The model is no better than a simple baseline, and its learning rate was {rate:g}. Try another one:"
     ).format(rate=rate)
-    return Advice(sentence, other_rate(rate))
+    return Advice(sentence, command_with_other_rate(evidence))
 
 
-def other_rate(rate: float) -> str:
-    """Return the setting of a learning rate that probably learns, where this one did not."""
+def command_with_other_rate(evidence: Evidence) -> str:
+    """Return the command that trains with a learning rate that probably learns, where this one did not."""
+    rate = evidence.learning_rate
     lowest_rate, highest_rate = USUAL_RATES
+    other_rate = f"{3 * rate:.0e}"
     if rate > highest_rate:
-        return "--train.learning_rate 3e-5"
+        other_rate = "3e-5"
     if rate < lowest_rate:
-        return "--train.learning_rate 1e-4"
-    return f"--train.learning_rate {3 * rate:.0e}"
+        other_rate = "1e-4"
+    return training_command_with(evidence.given, {"train.learning_rate": other_rate})
 
 
 def advice_on_baselines(task: Task, evidence: Evidence) -> Advice | None:
@@ -171,7 +174,7 @@ def advice_on_baselines(task: Task, evidence: Evidence) -> Advice | None:
         baseline=_(name),
         theirs=baseline_metrics[key],
     )
-    return Advice(sentence, evidence.instead)
+    return Advice(sentence, training_command_with(evidence.given, evidence.instead))
 
 
 def advice_on_loss(evidence: Evidence) -> Advice | None:
@@ -193,7 +196,7 @@ def advice_on_loss(evidence: Evidence) -> Advice | None:
         "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
         "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train longer:"
     ).format(fall=1 - last / before, before=before, last=last, train=train_loss)
-    return Advice(sentence, evidence.longer)
+    return Advice(sentence, training_command_with(evidence.given, evidence.longer))
 
 
 def advice_on_overfitting(evidence: Evidence) -> Advice | None:
@@ -210,15 +213,15 @@ def advice_on_overfitting(evidence: Evidence) -> Advice | None:
     epochs = max(1, -(-lowest["step"] // evidence.steps_per_epoch))
     if epochs < evidence.epochs:
         remedy = _("Train for fewer epochs:")
-        command = f"--train.epochs {epochs}"
+        change = {"train.epochs": epochs}
     else:
         remedy = _("Train with a lower learning rate:")
-        command = f"--train.learning_rate {evidence.learning_rate / 3:.0e}"
+        change = {"train.learning_rate": f"{evidence.learning_rate / 3:.0e}"}
     sentence = _(
         "The model overfits: the loss of training fell to {train:.4f}, while that on dev rose from "
         "{lowest:.4f} at step {step} to {last:.4f}, so its probabilities are too sure."
     ).format(train=train_loss, lowest=lowest["loss"], step=lowest["step"], last=last)
-    return Advice(f"{sentence} {remedy}", command)
+    return Advice(f"{sentence} {remedy}", training_command_with(evidence.given, change))
 
 
 def advice_on_chance(task: Task, evidence: Evidence, folder: Path) -> Advice | None:

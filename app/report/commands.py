@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from ..config.command_line import FOR_RANDOM_WEIGHTS
 from ..config.schema import DataConfig
 from ..data.files import files_of
 from ..data.read import ReadOptions
@@ -15,6 +18,7 @@ from ..errors import InputError
 from ..program import IN_A_CLONE, PROGRAM, ROOT, file_here, is_in_root
 
 PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")  # these characters, also Chinese ones, mean nothing to a shell
+PLAIN_VALUE = re.compile("[^-=][^=]*$")  # is not taken for an option
 EXAMPLE_TEXT = "今天真开心"
 
 
@@ -55,6 +59,32 @@ def training_command(*words: str) -> str:
     if IN_A_CLONE:
         program = script_command("run_single.py")
     return " ".join([program, *words])
+
+
+def training_command_with(given: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
+    """Return the command that trains with the settings `given` and `changes`, values by dotted names. Those
+    of random weights are left out where the changes name a model."""
+    settings = {**given, **changes}
+    if "model.name" in changes:
+        for name in ("model.config", *FOR_RANDOM_WEIGHTS):
+            settings.pop(name, None)
+    words = []
+    for name, value in settings.items():
+        text = option_text(value)
+        if text and PLAIN_VALUE.match(text):
+            words += [f"--{name}", quoted(text)]
+        else:
+            words.append(quoted(f"--{name}={text}"))
+    return training_command(*words)
+
+
+def option_text(value: Any) -> str:
+    """Return the value of a setting as it stands on the command line, where a text stands as it is."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "none"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def script_command(name: str) -> str:

@@ -1,8 +1,10 @@
 """What the advice of a report is based on."""
 
+from typing import Any
+
 import numpy as np
 
-from ..config.schema import Config, TrainConfig
+from ..config.schema import SETTINGS, Config, TrainConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..report.advice import Evidence, HeldOut
 from ..report.logits_file import SplitLogits
@@ -12,6 +14,7 @@ from .build import Components
 
 # Models to try where this one is no better than a linear one: the first that is another one
 OTHER_MODELS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
+OF_ONE_RUN = ("output.dir", "output.name", "output.resume")
 
 
 def evidence_of(
@@ -45,8 +48,9 @@ def evidence_of(
         held_out=held_out,
         class_rows=dataset.statistics["train"].get("classes", {}),
         dev_rows=dev_rows,
+        given=given_settings(components.config),
         longer=longer_training(components.config),
-        instead=f"--model.name {other_model(components.config)}",
+        instead={"model.name": other_model(components.config)},
         epochs=train.epochs,
         steps_per_epoch=components.plan.steps_per_epoch,
     )
@@ -69,11 +73,22 @@ def decisions_on(task: Task, splits: list[SplitLogits]) -> HeldOut:
     return HeldOut(np.concatenate(confidence), np.concatenate(correct))
 
 
-def longer_training(config: Config) -> str:
+def given_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that were given for a run, by dotted names, but for those of its folder and of the
+    verb that trains it: another run has its own."""
+    given = {}
+    for name in SETTINGS:
+        group, _dot, key = name.partition(".")
+        if name in config.given and name not in OF_ONE_RUN:
+            given[name] = getattr(getattr(config, group), key)
+    return given
+
+
+def longer_training(config: Config) -> dict[str, Any]:
     """Return the settings that train twice as long."""
-    settings = f"--train.epochs {2 * config.train.epochs}"
+    settings = {"train.epochs": 2 * config.train.epochs}
     if config.train.max_steps:
-        settings += f" --train.max_steps {2 * config.train.max_steps}"
+        settings["train.max_steps"] = 2 * config.train.max_steps
     return settings
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from app.modes.launch import launch_command
-from tests.processes import finish
-from tests.ranks import Disturbance, check_run, largest_difference, need, run, settings
+from app.run import main
+from tests.ranks import Disturbance, check_run, fork_under_horovod, largest_difference, need, run, settings
 
 pytestmark = pytest.mark.slow
 MODES = [("single", 1), ("dp", 1), ("ddp", 2), ("ddp", 3), ("fsdp", 3), ("accelerate", 2)]
@@ -177,14 +176,15 @@ def test_zero_resumes_as_it_was_only(data, tmp_path):
 
 
 def test_horovod_takes_over(data, tmp_path):
-    """Its launcher starts the ranks; its optimizer gets the state without a step that decays the weights."""
+    """In ranks as its launcher starts them; its optimizer gets the state without a step of decay."""
     need("horovod")
     changes = CALM | {"train__weight_decay": 0.1}
     check_run("single", 1, settings(data, tmp_path / "whole", **changes))
     argv = settings(data, tmp_path / "stopped", **changes)
     check_run("single", 1, argv, [Disturbance(6, "SIGTERM")], status=143)
-    done = finish(launch_command("horovodrun", ["run_horovod.py", *argv], 2), status=0)
-    assert "Resuming from step" in done.stdout + done.stderr
+    log = tmp_path / "log"
+    fork_under_horovod(main, ("horovod", "", argv), 2, log)
+    assert "Resuming from step" in log.read_text()
     assert largest_difference(tmp_path / "whole", tmp_path / "stopped") <= 1e-5
 
 

@@ -1,4 +1,4 @@
-"""The ten steps of docs/guide.md run as printed, on 300 rows, in two folds, with two steps of training."""
+"""The ten steps of docs/guide.md run as printed, on 150 rows, in two folds, with two steps of training."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ from tests.ranks import run_forked
 NEEDED = ("app", "configs", "data", "requirements", "constraints.txt", "predict.py", "run_single.py")
 PORT = 8000  # the guide's
 FIRST_TRAINING = "python run_single.py --data.train posts.tsv"
-SHORT = "--data.limit 300 --train.max_steps 2 --train.threads 1"
+SHORT = "--data.limit 150 --train.max_steps 2 --train.threads 1"
 
 
 def guide_commands() -> list[str]:

@@ -4,6 +4,7 @@ import codecs
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -116,12 +117,24 @@ def test_an_adapter_is_merged_by_the_command_that_its_error_has(checkpoint, tmp_
     peft.get_peft_model(model, settings).save_pretrained(folder)
     message, command = problem_of(folder).splitlines()
     assert f"found an adapter of {checkpoint} (adapter_config.json); merge it into that model" in message
-    assert "num_labels=3" in command
+    assert "num_labels" not in command
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     subprocess.run(command.replace("python", sys.executable, 1), shell=True, check=True, env=environment)
     merged, tokenizer = load_checkpoint(tmp_path / "somebody's adapter-merged")
     assert merged.config.num_labels == 3
+    assert merged.config.id2label == dict(enumerate(LABELS))
+    assert merged.config.label2id == {name: number for number, name in enumerate(LABELS)}
     assert len(tokenizer) > 5
+    # The base has no names of its labels, and the folder of the trainer may have them
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    unnamed = config | {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
+    (checkpoint / "config.json").write_text(json.dumps(unnamed), encoding="utf-8")
+    message, command = problem_of(folder).splitlines()
+    assert "write their names, in the order of the training, into id2label in" in message
+    assert "num_labels=3" in command
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": {"0": "甲", "1": "it's", "2": "丙"}}))
+    _message, command = problem_of(folder).splitlines()
+    assert shlex.split(command)[2].count('{0: "甲", 1: "it\'s", 2: "丙"}') == 1
     # The folder of a trainer has adapters too
     shutil.copytree(folder, tmp_path / "output" / "checkpoint-7")
     assert problem_of(tmp_path / "output").endswith(str(tmp_path / "output" / "checkpoint-7"))

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from app.config.command_line import load_config
+from app.config.schema import ModelConfig
 from app.report.advice import Advice, Evidence, HeldOut, render_advice, what_next
+from app.report.commands import training_command_with
 from app.report.paired_differences import MODEL_MINUS_BASELINE
 from app.tasks import open_task
 from app.training.advice_evidence import evidence_of
@@ -74,8 +76,9 @@ def advice(
         held_out=wrong_where_unsure(),
         class_rows=dict.fromkeys(NAMES, 500),
         dev_rows=400,
-        longer="--train.epochs 6",
-        instead=OTHER_MODEL,
+        given={"data.train": "my rows.csv"},
+        longer={"train.epochs": 6},
+        instead={"model.name": "hfl/chinese-macbert-base"},
         epochs=3,
         steps_per_epoch=10,
     )
@@ -121,6 +124,10 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
     assert re.search(pattern, english[key].text)
     assert re.search(pattern, chinese[key].text)
     assert english[key].command == chinese[key].command
+    # The whole of it
+    assert english[key].command.startswith("python ")
+    if named.startswith("--"):
+        assert english[key].command == f"python run_single.py --data.train 'my rows.csv' {named}"
     assert english[key].sentence.endswith(":")
     assert chinese[key].sentence.endswith("：")
     assert not re.search("[,;()]", chinese[key].sentence)
@@ -195,15 +202,24 @@ def test_a_set_with_a_fifth_of_its_labels_changed_is_found(num_classes):
     assert num_accused >= 19
 
 
+GIVEN = ["--data.train", "[-a.csv, my rows.csv]", "--train.seed", "7"]
+GIVEN += ["--model.prefix=", "--train.warmup=none"]
+
+
 @pytest.mark.parametrize("name", ["some/model", "random"])
 @pytest.mark.parametrize(
     ("max_steps", "longer"), [(None, "--train.epochs 6"), (4, "--train.epochs 6 --train.max_steps 8")]
 )
-def test_every_setting_that_is_named_can_be_added(name, max_steps, longer):
-    config = load_config(["--data.train", "rows.csv"])
-    # As assembled: with the epochs that follow from the data
-    train = replace(config.train, epochs=3, max_steps=max_steps)
-    config = replace(config, train=train, model=replace(config.model, name=name))
+def test_a_command_has_the_settings_that_were_given_and_the_change(name, max_steps, longer):
+    """What the run has chosen by itself is chosen again."""
+    words = [*GIVEN, "--model.name", name, "--output.dir", "run", "--output.resume"]
+    if name == "random":
+        words += ["--model.config.hidden_size", "64", "--model.architecture", "albert"]
+    config = load_config(words)
+    given = config
+    # As assembled: with the epochs and the rate that follow from the data
+    train = replace(config.train, epochs=3, learning_rate=2e-4, max_steps=max_steps)
+    config = replace(config, train=train)
     dataset = SimpleNamespace(statistics={"train": {}}, splits={"train": range(9), "dev": range(5)})
     components = SimpleNamespace(
         config=config,
@@ -212,7 +228,18 @@ def test_every_setting_that_is_named_can_be_added(name, max_steps, longer):
         plan=SimpleNamespace(steps_per_epoch=1),
     )
     evidence = evidence_of(components, "train", {}, {}, [])
-    assert evidence.longer == longer
-    assert name == "random" or evidence.instead == OTHER_MODEL
-    for setting in (evidence.longer, evidence.instead):
-        load_config(["--data.train", "rows.csv", *shlex.split(setting)])
+    command = training_command_with(evidence.given, evidence.longer)
+    assert command.endswith(f" {longer}")
+    python, script, *words = shlex.split(command)
+    assert (python, script) == ("python", "run_single.py")
+    again = load_config(words)
+    train = replace(given.train, epochs=6, max_steps=max_steps and 8)
+    assert again.train == train
+    assert (again.data, again.model) == (given.data, given.model)
+    assert again.output.dir is None
+    assert again.output.resume == "never"
+
+    other = load_config(shlex.split(training_command_with(evidence.given, evidence.instead))[2:])
+    assert other.model == ModelConfig(name=evidence.instead["model.name"], prefix="")
+    assert other.train == given.train
+    assert name == "random" or evidence.instead == {"model.name": "hfl/chinese-macbert-base"}
