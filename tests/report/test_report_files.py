@@ -27,6 +27,8 @@ from app.report.charts import training_curves
 from app.report.metrics import BY_KEY, metrics_of
 from app.report.page import PageRows, render_page
 from app.report.row_groups import row_groups
+from app.report.template_environment import template_environment
+from app.report.text_report import report_text
 from app.tasks import open_task
 from app.training.advice_evidence import is_loss_of_dev
 from app.training.card_content import card_content
@@ -367,6 +369,17 @@ def test_limits_on_a_card_are_those_of_the_figures_and_the_data(tmp_path):
     sentences = {"cut": "Texts are cut at 128", "windows": "in up to 8 windows", "head_tail": "end are read"}
     for long, sentence in sentences.items():
         assert sentence in render_card(content | {"long": long})
+
+
+def test_one_row_is_in_the_singular():
+    template = template_environment().get_template("calibration.jinja")
+    few_rows = {"no_calibration": {"why": "few_rows", "rows": 1}}
+    line = spoken_in("en", template.module.calibration_line, few_rows)
+    assert line.endswith(": dev has 1 row, too few to fit a temperature.")
+    task = open_task("masked_language_modelling", [])
+    metrics = {"targets": 1, "rows": 1, "perplexity": 2.0, "accuracy": 1.0, "loss": 0.7}
+    text = spoken_in("en", report_text, task, metrics, {}, "Report")
+    assert "1 masked token of 1 row, the same before and after" in text
 
 
 if __name__ == "__main__":
