@@ -22,7 +22,7 @@ os.environ["LC_ALL"] = "C.UTF-8"
 LONG_FILES = ["test_contract.py", "test_resume.py", "test_dead_ranks.py", "test_chaos.py"]
 LONG_FILES += ["test_hub_layouts.py", "test_next_commands.py", "test_search.py", "test_examples.py"]
 LONG_FILES += ["test_memory.py", "test_launchers.py", "test_train.py", "test_fuzz.py", "test_guide.py"]
-LONG_FILES += ["test_verify.py", "test_classifiers.py", "test_folds.py", "test_other_devices.py"]
+LONG_FILES += ["test_verify.py", "test_installed_package.py", "test_folds.py", "test_other_devices.py"]
 LONG_FILES += ["test_benchmarks.py", "test_many_files.py", "test_every_kind.py"]
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

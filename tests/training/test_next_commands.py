@@ -19,7 +19,6 @@ from app.report.commands import quoted
 from app.run import work
 from tests.copied_commands import run_here, run_in_shell
 from tests.multi_label_runs import arguments, train
-from tests.processes import ROOT
 from tests.ranks import run_forked
 from tests.tasks.test_every_kind import KINDS, MASKED, write_lines
 from tests.tiny import tiny_lines
@@ -216,24 +215,6 @@ def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder
             run_in_shell(command)
         else:
             assert run_here(command) == 0
-
-
-@pytest.mark.slow
-def test_the_commands_of_an_installed_package_have_its_name(folder, tmp_path):
-    site = tmp_path / "installed"
-    python = shlex.quote(sys.executable)
-    run_in_shell(f"{python} -m pip install --quiet --no-deps --no-compile --target {site} {ROOT}")
-    settings = write_pairs() | {"train__max_steps": 1, "data__task": "single_label"}
-    words = shlex.join(arguments(Path("unused"), Path("a run"), **settings))
-    program = "python -m chinese_text_classifier"
-    run_in_shell(f"{program}.run single {words}", PYTHONPATH=str(site))
-    commands = commands_of(Path("a run"))
-    verbs = [command.removeprefix(f"{program} ").split()[0] for command in commands]
-    assert verbs == ["predict", "cross-validate", "suggest"]
-    run_in_shell(commands[0], PYTHONPATH=str(site))
-    code = "from chinese_text_classifier.errors import install_command; print(install_command('serve'))"
-    printed = run_in_shell(f"python -c {shlex.quote(code)}", PYTHONPATH=str(site))
-    assert printed == "pip install 'chinese-text-classification[serve]'\n"
 
 
 def test_words_are_quoted_where_a_shell_needs_it():
