@@ -91,7 +91,8 @@ def test_it_starts_the_processes_of_a_mode(trained, mode, monkeypatch):
     else:
         monkeypatch.chdir(trained)
         log = trained / f"{mode}.log"
-        assert start_ranks(run_verb, ("train", words), 1, log, is_alone=True) == [0], log.read_text()
+        statuses = start_ranks(run_verb, ("train", words), 1, log, is_alone=True, seconds=300)
+        assert statuses == [0], log.read_text()
         printed = log.read_text()
     assert "2 processes, cpu" in printed
     assert printed.startswith("Starting 2 processes: ") == (mode != "mp")

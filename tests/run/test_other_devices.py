@@ -58,7 +58,9 @@ def fork_with_npu(tmp_path, monkeypatch):
         log = tmp_path / "log"
         log.unlink(missing_ok=True)
         environment = installed(tmp_path) | variables
-        statuses = start_ranks(work_with_npu, (environment, work, arguments), 1, log, is_alone=True)
+        statuses = start_ranks(
+            work_with_npu, (environment, work, arguments), 1, log, is_alone=True, seconds=300
+        )
         assert statuses == [status], log.read_text()
         return log.read_text()
 
