@@ -401,9 +401,13 @@ def test_code_of_a_checkpoint_never_runs(saved, checkpoint, trace):
     automatic = {"AutoConfig": "code.Config", "AutoModelForSequenceClassification": "code.Model"}
     for model_type in ("bert", "evil"):
         change(checkpoint / "config.json", auto_map=automatic, model_type=model_type)
-        for load in (load_checkpoint, train_from):
-            with pytest.raises(InputError, match="code of its own, which is never run"):
-                load(checkpoint)
+        with pytest.raises(InputError, match="code of its own, which is never run"):
+            load_checkpoint(checkpoint)
+        with pytest.raises(InputError, match="code of its own, which is never run"):
+            checkpoint_place(ModelConfig(name=str(checkpoint)), "")
+    # A run comes to this only after the check above
+    with pytest.raises(InputError, match="trust_remote_code"):
+        train_from(checkpoint)
     assert not trace.exists()
 
 
