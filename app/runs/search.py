@@ -53,15 +53,19 @@ def search(series: Series, asked: dict[str, str], num_trials: int) -> str:
     folder.parent.mkdir(parents=True, exist_ok=True)
     # One process at a time makes the folder and its tables, begins a trial, and trains the final run
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    rate = configured_rate(config, dataset)
-    if LEARNING_RATE in space and LEARNING_RATE not in asked:
-        space[LEARNING_RATE] = with_rate(space[LEARNING_RATE], rate)
+    first_values = {}
+    if LEARNING_RATE in space:
+        rate = configured_rate(config, dataset)
+        if LEARNING_RATE not in asked:
+            space[LEARNING_RATE] = with_rate(space[LEARNING_RATE], rate)
+        if space[LEARNING_RATE].has(rate):
+            first_values = {LEARNING_RATE: rate}
     searched_values = {name: f"searched in {setting.options}" for name, setting in space.items()}
     with lock:
         series.open(dataset, **searched_values)
         study = open_study(folder, metric)
-        if LEARNING_RATE in space and space[LEARNING_RATE].has(rate) and not study.get_trials(deepcopy=False):
-            study.enqueue_trial({LEARNING_RATE: rate})
+        if first_values and not study.get_trials(deepcopy=False):
+            study.enqueue_trial(first_values)
     with study_errors(folder / STUDY):
         return Search(series, study, space, metric, num_trials, lock).run()
 

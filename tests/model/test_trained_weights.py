@@ -158,6 +158,23 @@ def test_the_head_of_any_architecture_is_logistic_regression_on_what_it_reads(ar
     ).mean() > 0.95
 
 
+@pytest.mark.parametrize("long", ["cut", "windows"])
+def test_the_head_is_fitted_in_the_precision_of_the_run(long, data, checkpoint, tmp_path):
+    """In bf16 it is about that of fp32, and not the same."""
+    weights = {}
+    for precision in ("fp32", "bf16"):
+        changes = {"model__name": checkpoint, "model__head": "linear", "train__precision": precision}
+        changes |= {"data__long": long, "data__max_length": 12}
+        with Single(load_config(settings(data, tmp_path, sizes={}, **changes))) as mode:
+            parts = build(mode.config, mode)
+            start_head(mode, parts)
+            _name, layer = last_layer(parts.model.model)
+            weights[precision] = layer.weight.detach().clone()
+    assert weights["bf16"].dtype == torch.float32
+    difference = (weights["bf16"] - weights["fp32"]).norm() / weights["fp32"].norm()
+    assert 0 < difference < 0.2
+
+
 class Doubled(torch.nn.Module):
     """A part of a head behind its last linear layer."""
 

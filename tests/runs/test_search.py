@@ -17,6 +17,7 @@ from app.config.command_line import load_config
 from app.config.schema import TASKS, Loss
 from app.data.dataset import open_dataset
 from app.errors import InputError, TrainingError
+from app.modes.signals import Stopped
 from app.runtime.disk import read_json
 from tests.multi_label_runs import read_predictions
 from tests.processes import ROOT, full_disk, wait_until
@@ -26,8 +27,9 @@ from tests.tiny import write_tiny
 
 pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements/tune.txt")
 
-from app.runs.search import configured_rate
+from app.runs.search import configured_rate, search
 from app.runs.search_space import SearchedSetting, read_space, with_rate
+from app.runs.series import Series
 from app.runs.study import open_study
 
 SMALL = ["--config", "configs/small_bert.yaml"]
@@ -119,6 +121,26 @@ def test_the_rate_of_a_configuration_is_what_a_run_with_it_has(tmp_path, words, 
     data = [f"--data.train={rows}", f"--data.cache_dir={tmp_path / 'cache'}"]
     config = load_config([*words, *data])
     assert configured_rate(config, open_dataset(config.data)) == pytest.approx(rate)
+
+
+def test_the_first_trial_has_the_rate_of_the_configuration(tmp_path, monkeypatch):
+    """The search is stopped before its first run."""
+    rows = write_tiny(tmp_path / "rows.tsv", rows_per_label=10)
+    data = [f"--data.train={rows}", f"--data.cache_dir={tmp_path / 'cache'}", "--data.dev_size=0.2"]
+    settings = [*SMALL, *data, "--data.test_size=0.2", f"--output.dir={tmp_path / 'search'}"]
+    begun = []
+
+    def stop(series: Series, name: str, settings: dict) -> None:
+        begun.append(settings)
+        raise Stopped(signal.SIGTERM)
+
+    monkeypatch.setattr(Series, "run", stop)
+    series = Series(tmp_path / "search", "tune", "single", 1, settings, load_config(settings))
+    for _ in range(2):
+        # Continued, the trial has the same values
+        with pytest.raises(Stopped):
+            search(series, {}, num_trials=3)
+    assert [settings[RATE] for settings in begun] == [5e-4, 5e-4]
 
 
 SEARCH = [*TINY, *split("--space train.epochs '[2, 6]' --space train.warmup '[0.05, 0.5]'")]
