@@ -196,8 +196,10 @@ def start_ranks(
 
 @cache
 def start_server() -> None:
-    """Start the server; before Python 3.13 it finds its modules by the environment only."""
+    """Start the server; before Python 3.13 it finds its modules by the environment only, after those in the
+    current folder, which may be that of a test with packages of its own."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
         patch.setenv("PYTHONPATH", str(ROOT))
         forkserver.ensure_running()
 

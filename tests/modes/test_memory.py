@@ -22,8 +22,9 @@ from tests.ranks import fork, need
 from tests.tiny import tiny_model, token_rows
 
 RANKS = 4
-LAYERS = 16
-SIZES = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": LAYERS}
+SIZES = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 16}
+# Enough to tell a shard from the whole; DeepSpeed takes long for each
+LAYERS_OF_DEEPSPEED = 12
 # DeepSpeed keeps small parameters whole, and up to a thousand million others for the backward pass
 ZERO = {"stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 400_000}
 ZERO |= {"stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}
@@ -145,7 +146,10 @@ def be_rank(name: str, precision: str, zero: str, out: str) -> int:
     config = Config(train=train, deepspeed=DeepSpeedConfig(stage=3, config=zero or None))
     peaks = {}
     with load_mode(name)(config) as mode:
-        model = tiny_model(**SIZES).train()
+        sizes = SIZES
+        if name == "deepspeed":
+            sizes = SIZES | {"num_hidden_layers": LAYERS_OF_DEEPSPEED}
+        model = tiny_model(**sizes).train()
         model.checkpoint_layers()
         layer = model.model.bert.encoder.layer[0]
         peaks["whole"] = num_bytes(model.parameters())
