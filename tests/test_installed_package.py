@@ -45,7 +45,7 @@ def test_the_installed_package_works_beside_an_app_of_the_project(site, tmp_path
     (tmp_path / "app" / "__init__.py").write_text("NAME = 'the app of the project'\n")
 
     def run(*words: str) -> str:
-        done = finish(list(words), tmp_path, status=0, PYTHONPATH=str(site))
+        done = finish(list(words), tmp_path, timeout=500, status=0, PYTHONPATH=str(site))
         return done.stdout + done.stderr
 
     assert run(str(site / "bin/chinese-text-classifier")).startswith("usage: chinese-text-classifier VERB")
@@ -53,7 +53,7 @@ def test_the_installed_package_works_beside_an_app_of_the_project(site, tmp_path
     assert (name, words) == ("the app of the project", "样本数")
     assert loaded in LABELS
     assert trained in ("喜好", "厌恶")
-    words = shlex.split("--steps 2 --modes ddp mp --processes 1 --model.name=random")
+    words = shlex.split("--steps 2 --modes ddp mp --processes 1 --data.limit 200 --model.name=random")
     words += shlex.split("--model.config.num_hidden_layers 1 --model.config.hidden_size=16")
     words += ["--model.config.num_attention_heads=2"]
     assert "app.NAME" not in run(sys.executable, "-m", "chinese_text_classifier", "verify", *words)
