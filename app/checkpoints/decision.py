@@ -13,6 +13,7 @@ import numpy as np
 
 from ..data.dataset import Split
 from ..errors import InputError
+from ..ngrams.second_reader import remove_second_reader, step_of_second_reader
 from ..report.logits_file import logits_of
 from ..runtime.disk import read_json, whole_file, write_json
 from ..tasks.decision_file import DECISION
@@ -34,7 +35,10 @@ def fit_decision(task: Task, dev: Split | None, logits: np.ndarray | None, step:
 
 
 def remove_decision(folder: Path) -> None:
+    """Remove what was fitted on dev for the weights in `folder`, and what says that they have a second
+    reader."""
     (folder / DECISION).unlink(missing_ok=True)
+    remove_second_reader(folder)
 
 
 def write_decision(folder: Path, values: dict) -> None:
@@ -54,7 +58,10 @@ def step_of_decision(folder: Path) -> int | None:
 def is_of_other_weights(folder: Path, source: Path, step: int) -> bool:
     """Return whether the decision in `folder` has to go before the weights of `step` come from `source`: it
     is for another step, or missing while `source` has it. A damaged file is kept where nothing can replace
-    it: reading it is an error, which says more than its absence."""
+    it: reading it is an error, which says more than its absence. A second reader of another step has to go
+    too."""
+    if step_of_second_reader(folder) not in (None, step):
+        return True
     decision_step = step_of_decision(folder)
     if decision_step == step:
         return False

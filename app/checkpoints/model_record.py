@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, excerpt
+from ..ngrams.second_reader import NGRAM_WEIGHTS, NGRAMS
 from ..report.logits_file import LOGITS
 from ..runtime.disk import checked_value, checksum
 from ..tasks.decision_file import DECISION
@@ -25,6 +26,8 @@ RECORDED_FILES = (
     f"{MODEL}.index.json",
     "config.json",
     DECISION,
+    NGRAMS,
+    NGRAM_WEIGHTS,
     LOGITS,
     "tokenizer.json",
     "tokenizer_config.json",

@@ -171,6 +171,11 @@ def export(argv: list[str], program: str) -> int:
         "(default: 0.001, for int8 0.01)",
     )
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
+    add(
+        "--encoder_alone",
+        action="store_true",
+        help="without the character n-grams that answer beside the encoder (default: with them)",
+    )
     overwrite_help = (
         "replace an earlier export, once the new one is accepted; a folder that has other files is not "
         "replaced (default: a folder that exists is an error)"
@@ -193,6 +198,7 @@ def export(argv: list[str], program: str) -> int:
             tolerance=args.tolerance,
             rows_file=args.rows,
             overwrite=args.overwrite,
+            encoder_alone=args.encoder_alone,
         )
     trained = read_trained_model(folder)
     file = first_train_file(trained.train_files)

@@ -119,6 +119,16 @@ def are_names(values: list[str]) -> bool:
     return is_stripped and len(values) >= 2 and len(set(values)) == len(values)
 
 
+def as_switch(value: Any) -> Any:
+    """Return on or off for the booleans that YAML makes of these words; other values are returned as they
+    are."""
+    if value is True:
+        return "on"
+    if value is False:
+        return "off"
+    return value
+
+
 def is_one_line(text: str) -> bool:
     """Return whether a text has no line feed, tab or other control character."""
     return not CONTROL_CHARACTER.search(text)
@@ -135,6 +145,7 @@ def is_long_enough(seconds: int) -> bool:
 
 
 TaskName = Literal[*TASKS]
+Switch = Annotated[Literal["auto", "on", "off"], BeforeValidator(as_switch)]
 Metric = Literal["auto", *values_of_tasks("metrics")]
 Loss = Literal[*values_of_tasks("losses")]
 FormatName = Literal[
@@ -324,6 +335,9 @@ class ModelConfig:
     """How a new head starts: random, or linear: as a logistic regression on what its last layer reads (of a
     BERT the mean of the tokens); auto: linear for up to 12,000 rows of the default model (few:
     configs/few_labels.yaml), else random."""
+    ngrams: Annotated[Switch, Needs("unordered", also=("auto", "off"))] = "off"
+    """A linear model of character n-grams that answers beside the encoder, for single texts with one label.
+    auto: where that raises train.best_metric of dev rows it was not fitted on; on: always; off: never."""
     freeze: Literal["embeddings", "encoder"] | None = None
     """Do not train the embeddings (embeddings), or these and all layers (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)

@@ -32,14 +32,29 @@ def deletion_test(
     orders = [np.argsort(-values, kind="stable")]
     for _ in range(draws):
         orders.append(generator.permutation(num_units))
+    shorter_rows = []
     shorter_texts = []
     for order in orders:
         for count in counts:
-            shorter_texts.append(without_units(text, order[:count]))
-    log_odds = model.log_odds_of_rows(shorter_texts, label)
+            shorter_rows.append(without_units(text, order[:count]))
+            shorter_texts.append(text_without_units(text, order[:count]))
+    added = None
+    if model.second_reader is not None:
+        added = model.second_reader.added(shorter_texts)
+    log_odds = model.log_odds_of_rows(shorter_rows, label, added)
     mean_log_odds = log_odds.reshape(len(orders), len(counts)).mean(axis=1)
     is_as_low = mean_log_odds[1:] <= mean_log_odds[0] + ROUNDING
     return float((1 + is_as_low.sum()) / (1 + draws))
+
+
+def text_without_units(text: TokenisedText, units: np.ndarray) -> str:
+    """Return the characters of the first text without those of `units`, indices."""
+    characters = list(text.texts[0])
+    for index in units:
+        unit = text.units[index]
+        if unit.part == 0:
+            characters[unit.start : unit.end] = [""] * (unit.end - unit.start)
+    return "".join(characters)
 
 
 def without_units(text: TokenisedText, units: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import torch
 
 from ..data.tokens import RowEncoder
 from ..errors import InputError, TrainingError
+from ..ngrams.second_reader import read_second_reader
 from ..prediction.export_record import is_exported, read_record
 from ..prediction.load_checkpoint import load_checkpoint, longest_row, task_of_checkpoint
 from ..prediction.open_model import OpenedModel
@@ -58,6 +59,7 @@ class ExplainedModel:
     def _read(self, folder: Path, device: str) -> torch.nn.Module:
         model, self.tokenizer = load_checkpoint(folder)
         self.task = task_of_checkpoint(folder, model.config)
+        self.second_reader = read_second_reader(folder, self.task.label_names)
         self.trained = read_trained_model(folder)
         warn_without_decision(self.trained, self.task)
         max_length = longest_row(model.config, self.tokenizer, self.trained.max_length)
@@ -74,15 +76,19 @@ class ExplainedModel:
         predictor = opened.predictor
         self.tokenizer = predictor.runtime.tokenizer
         self.task = predictor.task
+        self.second_reader = predictor.second_reader
         self.trained = opened.trained
         self.encoder = predictor.encoder
         self.device = predictor.runtime.device
         # Its attention and its last layer are changed for packed batches, which a copy undoes for itself
         return copy.deepcopy(predictor.runtime.model.model)
 
-    def logits(self, inputs: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
+    def logits(
+        self, inputs: torch.Tensor, token_types: torch.Tensor, added: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return the logits, (num_rows, num_labels), of ids, or of their embeddings, and types (num_rows,
-        length). Raises TrainingError for logits that are not finite."""
+        length), with what a second reader has `added`, (num_rows, num_labels). Raises TrainingError for
+        logits that are not finite."""
         model_inputs = {"attention_mask": torch.ones_like(token_types)}
         if inputs.is_floating_point():
             model_inputs["inputs_embeds"] = inputs
@@ -96,16 +102,39 @@ class ExplainedModel:
                 "the model's logits must be finite numbers; its weights are damaged or too large, choose "
                 "another checkpoint"
             )
+        if added is not None:
+            logits = logits + added
         return logits
 
-    def log_odds(self, inputs: torch.Tensor, token_types: torch.Tensor, label: int) -> torch.Tensor:
+    def log_odds(
+        self,
+        inputs: torch.Tensor,
+        token_types: torch.Tensor,
+        label: int,
+        added: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return log(p / (1 - p)) of a label: unlike p it does not flatten where the model is sure."""
-        return self.task.log_odds(self.logits(inputs, token_types), label)
+        return self.task.log_odds(self.logits(inputs, token_types, added), label)
+
+    def log_odds_of_parts(
+        self,
+        inputs: torch.Tensor,
+        parts: torch.Tensor,
+        token_types: torch.Tensor,
+        label: int,
+        remainder: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the log-odds of a label, where a second reader adds the sum of `parts`, (num_rows,
+        num_units, num_labels), and the `remainder`, (1, num_labels)."""
+        return self.log_odds(inputs, token_types, label, added=parts.sum(dim=1) + remainder)
 
     @torch.no_grad()
-    def log_odds_of_rows(self, rows: Sequence[np.ndarray], label: int) -> np.ndarray:
-        """Return the log-odds of a label, (num_rows,) float64, of rows of tokens, (2, length) each. Rows of
-        one length are computed together, so that none is padded."""
+    def log_odds_of_rows(
+        self, rows: Sequence[np.ndarray], label: int, added: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the log-odds of a label, (num_rows,) float64, of rows of tokens, (2, length) each, and of
+        what a second reader adds, (num_rows, num_labels). Rows of one length are computed together, so that
+        none is padded."""
         lengths = np.array([row.shape[1] for row in rows])
         log_odds = np.empty(len(rows))
         for length in np.unique(lengths):
@@ -114,9 +143,16 @@ class ExplainedModel:
             for batch in np.array_split(same_length, num_batches):
                 stacked = np.stack([rows[index] for index in batch])
                 tokens = torch.as_tensor(stacked, device=self.device)
-                batch_log_odds = self.log_odds(tokens[:, 0], tokens[:, 1], label)
+                added_of_batch = None
+                if added is not None:
+                    added_of_batch = self.tensor(added[batch])
+                batch_log_odds = self.log_odds(tokens[:, 0], tokens[:, 1], label, added_of_batch)
                 log_odds[batch] = batch_log_odds.double().cpu().numpy()
         return log_odds
+
+    def tensor(self, values: np.ndarray) -> torch.Tensor:
+        """Return values as the model computes them, in single precision on its device."""
+        return torch.as_tensor(values, dtype=torch.float32, device=self.device)
 
 
 def neutral_token(tokenizer) -> int:

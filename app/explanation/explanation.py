@@ -11,6 +11,7 @@ import torch
 
 from ..data.bad_row import BadRow
 from ..errors import InputError, excerpt, listed, nearest, needed
+from ..ngrams.second_reader import SecondReader
 from ..prediction.sources import text_rows
 from ..tasks.columns import ranked_labels
 from ..tasks.task import Task
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from captum.attr import IntegratedGradients
 
 STEPS = 64  # of the integral, on the line from the neutral text to the text
+
+
+@dataclass(frozen=True)
+class SecondParts:
+    """What a second reader adds to the logits: by each unit of the text, `of_units` (num_units, num_labels),
+    and by the `remainder`, (num_labels,), which are its shift and the characters of no unit."""
+
+    of_units: np.ndarray
+    remainder: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -70,10 +80,16 @@ def explain(
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)
     with needed("explain"):
         from captum.attr import IntegratedGradients
+    parts = None
     integral = IntegratedGradients(model.log_odds)
+    if model.second_reader is not None:
+        parts = parts_of_second_reader(model.second_reader, text)
+        integral = IntegratedGradients(model.log_odds_of_parts)
+    added = added_to_texts(parts)
     tokens = torch.as_tensor(text.tokens[None], device=model.device)
     with torch.no_grad():
-        logits = model.logits(tokens[:, 0], tokens[:, 1])
+        added_to_text = None if added is None else model.tensor(added[:1])
+        logits = model.logits(tokens[:, 0], tokens[:, 1], added_to_text)
     probabilities = task.probabilities(logits.double().cpu().numpy())[0]
     predicted = predicted_labels(task, probabilities)
     if label is not None:
@@ -85,8 +101,9 @@ def explain(
     neutral_tokens = neutral_text(text, model.neutral_id)
     explanations = []
     for label_id in labels:
-        values = attributions(integral, model, text, neutral_tokens, label_id)
-        log_odds, neutral = model.log_odds_of_rows([text.tokens, neutral_tokens], label_id).tolist()
+        values = attributions(integral, model, text, neutral_tokens, label_id, parts)
+        rows = [text.tokens, neutral_tokens]
+        log_odds, neutral = model.log_odds_of_rows(rows, label_id, added).tolist()
         explanation = Explanation(
             text=text,
             label_names=task.label_names,
@@ -112,6 +129,19 @@ def predicted_labels(task: Task, probabilities: np.ndarray) -> list[int]:
     return [label_id for label_id in ranked if task.label_names[label_id] in names]
 
 
+def parts_of_second_reader(reader: SecondReader, text: TokenisedText) -> SecondParts:
+    ranges = [(unit.start, unit.end) for unit in text.units]
+    of_units, remainder = reader.parts(text.texts[0], ranges)
+    return SecondParts(of_units, remainder)
+
+
+def added_to_texts(parts: SecondParts | None) -> np.ndarray | None:
+    """Return what a second reader adds to a text, and to its neutral text, (2, num_labels)."""
+    if parts is None:
+        return None
+    return np.stack([parts.of_units.sum(axis=0) + parts.remainder, parts.remainder])
+
+
 def neutral_text(text: TokenisedText, neutral_id: int) -> np.ndarray:
     """Return the tokens of a text, (2, num_tokens), with a neutral one in place of each that stands for
     characters. There the straight line of the integral begins."""
@@ -127,18 +157,32 @@ def attributions(
     text: TokenisedText,
     neutral_tokens: np.ndarray,
     label: int,
+    parts: SecondParts | None,
 ) -> np.ndarray:
     """Return what each unit adds to the log-odds of a label, (num_units,) float64: the integral of its
-    gradients from the neutral tokens to those of the text."""
+    gradients from the neutral tokens to those of the text. With a second reader, whose `parts` are linear in
+    the units, also what it adds by them, on the same way."""
     both = torch.as_tensor(np.stack([text.tokens, neutral_tokens]), device=model.device)
     embeddings = model.model.get_input_embeddings()(both[:, 0])
     token_types = both[:1, 1]
+    inputs = embeddings[:1]
+    baselines = embeddings[1:]
+    other_arguments: tuple = (token_types, label)
+    if parts is not None:
+        of_units = model.tensor(parts.of_units[None])
+        inputs = (inputs, of_units)
+        baselines = (baselines, torch.zeros_like(of_units))
+        other_arguments = (token_types, label, model.tensor(parts.remainder[None]))
     gradients = integral.attribute(
-        embeddings[:1],
-        embeddings[1:],
-        additional_forward_args=(token_types, label),
+        inputs,
+        baselines,
+        additional_forward_args=other_arguments,
         n_steps=STEPS,
         internal_batch_size=rows_of_pass(text.tokens.shape[1]),
     )
+    values = np.zeros(len(text.units))
+    if parts is not None:
+        gradients, gradients_of_parts = gradients
+        values += gradients_of_parts[0].double().sum(-1).cpu().numpy()
     token_values = gradients[0].double().sum(-1).cpu().numpy()
-    return np.array([token_values[list(unit.tokens)].sum() for unit in text.units])
+    return values + [token_values[list(unit.tokens)].sum() for unit in text.units]

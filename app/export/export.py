@@ -12,6 +12,7 @@ import numpy as np
 
 from ..batching import token_batches
 from ..errors import InputError, listed, needed, say
+from ..ngrams.second_reader import FILES as SECOND_READER
 from ..prediction.export_record import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord
 from ..prediction.load_checkpoint import check_folder, load_checkpoint
 from ..prediction.onnx_runtime import cuts_off_sums, padded
@@ -19,7 +20,8 @@ from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.output_files import check_parent
 from ..report.logits_file import LOGITS
 from ..runtime.disk import checksum, replace_folder, sync, write_json
-from ..tasks.decision_file import DECISION
+from ..tasks import open_task
+from ..tasks.decision_file import DECISION, read_decision_file
 from .graph import write_graph
 from .proof import proof_text, prove, reason_to_refuse
 from .quantisation import quantise
@@ -30,7 +32,7 @@ CALIBRATION_ROWS = 128
 CALIBRATION_TOKENS = 512  # of a batch
 TOLERANCE = {"fp32": 0.001, "int8": 0.01}  # share of the predictions that may change, by precision
 # The files of an exported model
-WRITTEN = {GRAPH, WEIGHTS, TOKENIZER, RECORD, DECISION, LOGITS, "config.json"}
+WRITTEN = {GRAPH, WEIGHTS, TOKENIZER, RECORD, DECISION, LOGITS, "config.json", *SECOND_READER}
 LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
 
 
@@ -41,9 +43,11 @@ def export(
     tolerance: float | None = None,
     rows_file: str | None = None,
     overwrite: bool = False,
+    encoder_alone: bool = False,
 ) -> tuple[str, str | None]:
     """Export the model in `folder` in fp32 or int8 to the folder `output`, a new one, or with `overwrite` in
-    the place of an earlier export; return how it compares, and why it was not accepted, or None.
+    the place of an earlier export; return how it compares, and why it was not accepted, or None. A second
+    reader of the model goes with it, unless the encoder is wanted alone.
 
     Where more than the share `tolerance` of the predictions changes of which the model was sure, the main
     metric falls, or in fp32 a logit differs, nothing is written. It is compared on the dev rows of the run,
@@ -67,7 +71,17 @@ def export(
     aside.mkdir()
     try:
         say(f"exporting {folder} in {precision}")
-        record = write_model(aside, opened, precision, rows_file)
+        copied = (DECISION, LOGITS, "config.json", *SECOND_READER)
+        if opened.predictor.second_reader is not None:
+            if encoder_alone:
+                opened = without_second_reader(opened, aside)
+                copied = ("config.json",)
+            else:
+                say(
+                    f"the answers are those of {GRAPH} and of the character n-grams in {SECOND_READER[0]} "
+                    "together; for programs that read the graph only: --encoder_alone"
+                )
+        record = write_model(aside, opened, precision, rows_file, copied)
         digests = {name: checksum(aside / name) for name in record.files}
         record = replace(record, sha256=digests | {RECORD: record.answers_digest()})
         write_json(aside / RECORD, asdict(record))
@@ -114,8 +128,24 @@ def check_output_folder(output: Path, overwrite: bool) -> None:
         )
 
 
-def write_model(aside: Path, opened: OpenedModel, precision: str, rows_file: str | None) -> ExportRecord:
-    """Write all files of an exported model into the folder `aside`, except its record, which is returned."""
+def without_second_reader(opened: OpenedModel, aside: Path) -> OpenedModel:
+    """Return a model whose encoder answers alone, with its own decision, which is written into the folder
+    `aside`."""
+    predictor = opened.predictor
+    task = open_task(predictor.task.name, predictor.task.label_names)
+    decision = predictor.second_reader.encoder_decision
+    if decision:
+        write_json(aside / DECISION, decision)
+    shutil.copyfile(opened.folder / "config.json", aside / "config.json")
+    read_decision_file(aside, task)
+    return replace(opened, predictor=replace(predictor, task=task, second_reader=None))
+
+
+def write_model(
+    aside: Path, opened: OpenedModel, precision: str, rows_file: str | None, copied: tuple[str, ...]
+) -> ExportRecord:
+    """Write all files of an exported model into the folder `aside`, except its record, which is returned. The
+    files `copied` are taken from the folder of the model, where it has them."""
     folder = opened.folder
     original = opened.predictor
     # Loaded once more, because the predictor's model has layers of this project
@@ -125,16 +155,18 @@ def write_model(aside: Path, opened: OpenedModel, precision: str, rows_file: str
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
-    # A prediction reads the first, --threshold precision=P the second; the last one has the unit of a number
-    copied = [name for name in (DECISION, LOGITS, "config.json") if (folder / name).is_file()]
+    # A prediction reads the first, --threshold precision=P the second; the third one has the unit of a number
     for name in copied:
-        shutil.copyfile(folder / name, aside / name)
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, aside / name)
     made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
     if precision == "int8":
         made["weight_bits"] = 7 if cuts_off_sums() else 8
         quantise(aside / GRAPH, calibration_batches(opened, rows_file, inputs, pad_id))
     move_weights_out(aside)
-    files = dict.fromkeys((TOKENIZER, *copied))
+    read_beside_graph = (DECISION, LOGITS, "config.json", *SECOND_READER)
+    files = dict.fromkeys([TOKENIZER])
+    files |= dict.fromkeys(name for name in read_beside_graph if (aside / name).is_file())
     for name in (GRAPH, WEIGHTS):
         files[name] = (aside / name).stat().st_size
     return ExportRecord(

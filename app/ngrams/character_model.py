@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 MAX_CHARACTERS = 256  # of a text; what follows is not read
+MAX_LENGTH = 2  # characters of an n-gram
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,45 @@ class CharacterModel:
         """Return the logits of texts, or their numbers, (num_texts, num_outputs)."""
         return self.features(texts) @ self.weights + self.bias
 
+    def contributions(self, text: str) -> np.ndarray:
+        """Return what each character of a text adds to the outputs, (num_characters, num_outputs): its part
+        of each n-gram that it is in, which is exact because the model is linear. With the bias they add up
+        to the outputs."""
+        contributions = np.zeros((len(text), len(self.bias)))
+        characters = read_characters(text[:MAX_CHARACTERS])
+        places: dict[int, list[int]] = {}
+        for length in range(1, MAX_LENGTH + 1):
+            for start in range(len(characters) - length + 1):
+                ngram = "".join(character for character, _position in characters[start : start + length])
+                column = self.vectorizer.vocabulary_.get(ngram)
+                if column is not None:
+                    places.setdefault(column, []).append(start)
+        features = self.features([text])
+        for column, value in zip(features.indices.tolist(), features.data.tolist(), strict=True):
+            starts = places.get(column, [])
+            length = len(self.ngrams[column])
+            for start in starts:
+                for _character, position in characters[start : start + length]:
+                    contributions[position] += value / len(starts) / length * self.weights[column]
+        return contributions
+
 
 def character_vectorizer(**settings) -> TfidfVectorizer:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True, **settings)
+    return TfidfVectorizer(analyzer="char", ngram_range=(1, MAX_LENGTH), sublinear_tf=True, **settings)
+
+
+def read_characters(text: str) -> list[tuple[str, int]]:
+    """Return the characters that scikit-learn makes n-grams of, each with its position in the text: in lower
+    case, and a space for several characters of white space."""
+    characters: list[tuple[str, int]] = []
+    for position, character in enumerate(text):
+        if character.isspace() and position and text[position - 1].isspace():
+            characters[-1] = (" ", characters[-1][1])
+            continue
+        characters += [(lower, position) for lower in character.lower()]
+    return characters
 
 
 def beginnings(texts: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..data.tokens import tokenizer_errors
 from ..errors import InputError, excerpt, say
+from ..ngrams.second_reader import read_second_reader
 from ..tasks import task_of_model
 from ..tasks.decision_file import FITTED_ON, read_decision_file
 from ..tasks.task import Task
@@ -103,6 +104,7 @@ def _exported_predictor(trained: TrainedModel, options: ComputeOptions) -> Predi
         max_length=record.max_length,
         truncation_side=record.truncation_side,
         long=trained.long_texts,
+        second_reader=read_second_reader(folder, task.label_names),
     )
 
 

@@ -13,6 +13,7 @@ from ..data.bad_row import BadRow
 from ..data.rows import Row
 from ..data.tokens import CUT, LongTexts, RowEncoder
 from ..errors import TrainingError, excerpt, listed
+from ..ngrams.second_reader import SecondReader
 from ..tasks.task import Task
 
 if TYPE_CHECKING:
@@ -36,13 +37,15 @@ class Tokens(NamedTuple):
     """The token ids of rows. `windows` are the windows of all rows, each (length,) int64, and `counts`
     (num_rows,) says how many of them each row has: one, unless long texts are read in several. For pairs also
     the tokens before each second text. `cut` (num_rows,) bool, where it is known, is whether tokens of a text
-    were left out.
+    were left out. `added` (num_rows, num_labels) float32 is what a second reader adds to the logits of rows,
+    None where the encoder answers alone.
     """
 
     windows: list[np.ndarray]
     second_starts: np.ndarray | None
     counts: np.ndarray
     cut: np.ndarray | None = None
+    added: np.ndarray | None = None
 
     def take(self, indices: np.ndarray) -> Tokens:
         """Return the windows at `indices`, each as a row: what a runtime computes."""
@@ -68,6 +71,7 @@ class Predictor:
     `runtime` computes logits: a `TorchRuntime` or an `OnnxRuntime`. `tokenizer` is one of the library
     tokenizers. Rows are cut at `max_length` tokens (None: never), at their end or, with `truncation_side`
     left, at their start, unless `long` says otherwise. `task` makes answers and probabilities of the logits.
+    Where there is a `second_reader`, its part is added to all logits.
     """
 
     runtime: Any
@@ -76,6 +80,7 @@ class Predictor:
     max_length: int | None
     truncation_side: str = "right"
     long: LongTexts = CUT
+    second_reader: SecondReader | None = None
 
     def __post_init__(self) -> None:
         self.encoder = RowEncoder(self.tokenizer, self.max_length, self.truncation_side, self.long)
@@ -128,13 +133,16 @@ class Predictor:
         encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
         ends = np.cumsum(encoded.lengths)
         windows = np.split(encoded.tokens.astype(np.int64), ends[:-1])
-        return Tokens(windows, encoded.second_starts, encoded.counts, encoded.is_cut)
+        added = None
+        if self.second_reader is not None:
+            added = self.second_reader.added([row.text for row in rows])
+        return Tokens(windows, encoded.second_starts, encoded.counts, encoded.is_cut, added)
 
     def logits(
         self, tokens: Tokens, on_batch: Callable[[float], None] = lambda rows: None, sort: bool = True
     ) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of rows, the means of those of their windows;
-        unless `sort`, of one batch."""
+        """Return the logits, (num_rows, num_labels) float32, of rows, the means of those of their windows,
+        with what a second reader adds; unless `sort`, of one batch."""
         lengths = tokens.lengths()
         batches = [np.arange(len(lengths))]
         if sort:
@@ -146,7 +154,10 @@ class Predictor:
         )
         logits = np.empty_like(logits_in_batches)
         logits[np.concatenate(batches)] = logits_in_batches
-        return tokens.sums(logits) / tokens.counts[:, None].astype(np.float32)
+        logits = tokens.sums(logits) / tokens.counts[:, None].astype(np.float32)
+        if tokens.added is not None:
+            logits += tokens.added
+        return logits
 
 
 def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:

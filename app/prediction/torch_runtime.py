@@ -14,6 +14,7 @@ from ..data.tokens import CUT, LongTexts
 from ..errors import InputError
 from ..model.classifier import Classifier
 from ..model.weight_checks import check_passes
+from ..ngrams.second_reader import read_second_reader
 from ..runtime.devices import Precision, choose_device
 from ..runtime.memory import keep_freed_memory
 from .load_checkpoint import load_checkpoint, longest_row, task_of_checkpoint
@@ -104,4 +105,5 @@ def load_predictor(
         max_length=length,
         truncation_side=tokenizer.truncation_side,
         long=long,
+        second_reader=read_second_reader(folder, task.label_names),
     )

@@ -37,6 +37,7 @@ MODEL_FILES = (
     CONFIG,
     RECORD,
     "decision.json",
+    "ngrams.*",
     "logits.safetensors",
     "*token*",
     "*vocab*",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.dataset import Split
-from ..ngrams.character_model import beginnings
+from ..ngrams.character_model import CharacterModel, beginnings
 from ..ngrams.fit import fit_characters
 from ..tasks.probabilities import sigmoid
 from ..tasks.task import Task
@@ -59,18 +59,22 @@ def baselines(
     train: Sample,
     dev: Sample | None,
     report_rows: Sample,
+    characters: CharacterModel | None = None,
     model_answers: np.ndarray | None = None,
 ) -> dict[str, dict]:
     """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. With the
     answers of the model for the same rows, also by how much it is above each of them. The time is bounded,
-    about 15 seconds at most, and the same data give the same models."""
+    about 15 seconds at most, and the same data give the same models. `characters` is the linear model of the
+    train rows, where it is fitted already."""
+    if characters is None:
+        characters = fit_characters(train.texts, train.labels, len(task.label_names))
     labels = report_rows.labels
     if labels.ndim == 2:
         labels = labels.astype(bool)
     metrics = {}
     for baseline in (
         constant_baseline(train, labels),
-        linear_baseline(task, train, dev, report_rows.texts),
+        linear_baseline(characters, dev, report_rows),
     ):
         metrics[baseline.name] = answer_metrics(task, labels, baseline.predicted)
         metrics[baseline.name]["rows"] = len(labels)
@@ -94,14 +98,14 @@ def constant_baseline(train: Sample, labels: np.ndarray) -> Baseline:
     return Baseline(name, predicted.astype(labels.dtype))
 
 
-def linear_baseline(task: Task, train: Sample, dev: Sample | None, texts: list[str]) -> Baseline:
-    """Fit a linear model of character n-grams. Several labels a row have thresholds, chosen on dev (0.5
+def linear_baseline(model: CharacterModel, dev: Sample | None, report_rows: Sample) -> Baseline:
+    """Answer by a linear model of character n-grams. Several labels a row have thresholds, chosen on dev (0.5
     without)."""
-    model = fit_characters(train.texts, train.labels, len(task.label_names))
-    outputs = model.outputs(texts)
-    if train.labels.dtype.kind == "f":
+    outputs = model.outputs(report_rows.texts)
+    labels = report_rows.labels
+    if labels.dtype.kind == "f":
         predicted = outputs[:, 0]
-    elif train.labels.ndim == 1:
+    elif labels.ndim == 1:
         predicted = outputs.argmax(axis=1)
     else:
         thresholds: np.ndarray | float = DEFAULT_THRESHOLD

@@ -158,12 +158,15 @@ def joined(tokens: list[Tokens]) -> Tokens:
     """Return the rows of several requests as one; a single text is a pair with an empty second one."""
     windows = list(chain.from_iterable(part.windows for part in tokens))
     counts = np.concatenate([part.counts for part in tokens])
+    added = None
+    if tokens[0].added is not None:
+        added = np.concatenate([part.added for part in tokens])
     if all(part.second_starts is None for part in tokens):
-        return Tokens(windows, None, counts)
+        return Tokens(windows, None, counts, added=added)
     starts = []
     for part in tokens:
         if part.second_starts is None:
             starts.append([len(window) for window in part.windows])
         else:
             starts.append(part.second_starts)
-    return Tokens(windows, np.concatenate(starts), counts)
+    return Tokens(windows, np.concatenate(starts), counts, added=added)

@@ -25,6 +25,7 @@ class Ordinal(SingleLabel):
     main_metric = "kappa"
     log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
     baseline_metrics = ("kappa", "accuracy")
+    can_have_second_reader = False
 
     def build_loss(self, labels: np.ndarray) -> Any:
         # The probabilities of a new head are the shares of the labels

@@ -56,6 +56,8 @@ class Task:
     losses_per_row = 1
     targets = None
     head_bias: np.ndarray | None = None  # with which a new head starts, (num_labels,) float32
+    # Its logits may be those of an encoder and a linear model together
+    can_have_second_reader = False
     # Of two classes the rarer one may be measured, and decided, on its own
     has_rare_class = False
     rare_class: int | None = None

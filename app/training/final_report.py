@@ -10,6 +10,9 @@ from ..checkpoints.model_record import add_finish
 from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_files import CARD, PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.training_state import drop_states, share_weights
+from ..ngrams.character_model import CharacterModel
+from ..ngrams.fit import fit_characters
+from ..ngrams.second_reader import write_second_reader
 from ..report.advice import Advice, render_advice, what_next
 from ..report.baselines import baselines, sample, sample_positions
 from ..report.bootstrap import all_metrics
@@ -29,6 +32,7 @@ from .advice_evidence import evidence_of, is_loss_of_dev
 from .build import Components
 from .card_content import card_content, run_settings
 from .metrics_file import METRICS_FILE, read_evaluations
+from .two_readers import fit_second_reader, metrics_of_readers, with_second_reader
 
 
 def write_report(
@@ -42,12 +46,22 @@ def write_report(
     best_step = progress.best_step
     split_logits: dict[str, SplitLogits] = {}
     if task.has_labels:
+        encoder_logits = {}
         for name, logits in results.items():
-            split_logits[name] = logits_of(components.loaders[name].split, logits)
+            encoder_logits[name] = logits_of(components.loaders[name].split, logits)
+        train_rows = sample(components.dataset.splits["train"])
+        characters = fit_characters(train_rows.texts, train_rows.labels, len(task.label_names))
+        second_reader = fit_second_reader(components, encoder_logits, characters)
+        split_logits = with_second_reader(components, encoder_logits, second_reader)
+        results = {name: rows.logits for name, rows in split_logits.items()}
+        readers = {}
+        if second_reader:
+            readers = {"readers": metrics_of_readers(task, encoder_logits, split_logits, split)}
+        write_second_reader(folder, second_reader, task.label_names, best_step)
         write_logits(folder / LOGITS, split_logits, task, best_step)
         effect = fit_and_write_decision(folder, components, split, split_logits, best_step)
         scores = task.score(report_rows.labels, results[split])
-        metrics = report_metrics(components, split, scores, effect)
+        metrics = report_metrics(components, split, scores, effect, characters) | readers
         if split != FITTED_ON and FITTED_ON in split_logits:
             dev = split_logits[FITTED_ON]
             lead = lead_of_dev(task, task.score(dev.labels, dev.logits), metrics)
@@ -148,8 +162,11 @@ def report_title(split: str, progress: RunProgress, best_metric: str) -> str:
     return title.format(split=split, step=progress.best_step, chosen=chosen, note=note)
 
 
-def report_metrics(components: Components, split: str, scores: Scores, effect: dict) -> dict:
-    """Return what report.json says of the rows of a split, given their scores and `calibration_effect`."""
+def report_metrics(
+    components: Components, split: str, scores: Scores, effect: dict, characters: CharacterModel
+) -> dict:
+    """Return what report.json says of the rows of a split, given their scores and `calibration_effect`;
+    `characters` is a baseline."""
     task = components.task
     samples = {name: sample(rows) for name, rows in components.dataset.splits.items()}
     metrics = all_metrics(task, scores)
@@ -158,6 +175,7 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
         samples["train"],
         samples.get(FITTED_ON),
         samples[split],
+        characters,
         model_answers=scores.predicted[sample_positions(len(scores))],
     )
     if task.calibration:

@@ -15,6 +15,7 @@ from tests.training.tiny_training import SETTINGS, Training
 BESIDE = {
     "app/tasks/losses.py",
     "app/training/build.py",
+    "app/training/head_start.py",
     "app/training/log.py",
     "app/training/open_run.py",
     "app/training/recorded_passes.py",
