@@ -83,7 +83,8 @@ def check_needs_no_code(name: str, config_file: Path) -> None:
     classes = listed(values["auto_map"], MAX_NAMED)
     raise InputError(
         f"{name}: a model whose code is part of transformers is needed, found one with code of its own, "
-        f"which is never run ({CONFIG_FILE} has auto_map: {classes}); choose another model"
+        f"which is never run ({CONFIG_FILE} has auto_map: {classes}); choose another model, or, where "
+        f"transformers' own class computes the same, remove auto_map from the {CONFIG_FILE} of a copy"
     )
 
 

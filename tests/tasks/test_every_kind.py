@@ -109,7 +109,7 @@ write_stars = partial(write_counted, column="label", answers=["1", "1", "2", "2"
 write_news = partial(write_posts, words=PATHS, counts=[1])
 write_several = partial(write_posts, words=PATHS, counts=[0, 1, 1, 2])
 write_scores = partial(write_counted, column="score", answers=[1000 + 2.5 * often for often in range(8)])
-HIERARCHY = {"data__label_hierarchy": "-", "train__epochs": 8}
+HIERARCHY = {"data__label_hierarchy": "-", "train__epochs": 12}
 FLAT = {"data__task": "single_label"}
 LARGE = {"data__test_size": 0.2, "data__dev_size": 0.2}
 RARE = {"train__best_metric": "rare_f1", "train__epochs": 4, "data__dev_size": 0.3, "data__test_size": 0.3}
