@@ -437,6 +437,7 @@ model.save({!r})
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_ends_leaves_the_model_to_its_parent(tmp_path, checkpoint, model):
     saved = tmp_path / "saved"
     program = CHILDREN.format(str(checkpoint), str(saved))

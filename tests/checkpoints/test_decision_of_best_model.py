@@ -94,6 +94,7 @@ def test_a_finished_run_that_is_stopped_while_it_trains_for_longer_answers_as_be
     assert (trained.folder / f"decision.step-{last_step}.json").read_bytes() == content
 
 
+@pytest.mark.chaos
 def test_a_run_that_is_killed_while_it_trains_for_longer_answers_as_before(tmp_path, at_step):
     trained = Runs("several labels", tmp_path, at_step)
     assert trained.start() == 0

@@ -107,6 +107,7 @@ def test_a_byte_order_mark_in_another_file_is_named(checkpoint, name):
     assert problem.startswith(f"{path}: the file must begin without a byte order mark, found one")
 
 
+@pytest.mark.slow
 def test_an_adapter_is_merged_by_the_command_that_its_error_has(checkpoint, tmp_path):
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForSequenceClassification

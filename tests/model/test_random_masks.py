@@ -116,6 +116,7 @@ def test_all_draws_of_16_bits_are_equally_frequent_and_bits_do_not_depend_on_eac
     assert float(signs.mean(0).abs().max()) * words.numel() ** 0.5 < LIMIT
 
 
+@pytest.mark.slow
 def test_no_two_tokens_of_a_run_share_a_key():
     """3.8 million: 20 steps of 3,000 rows, each twice. By chance it would happen in one of 2.5 million such
     runs."""
