@@ -143,7 +143,9 @@ def test_modes_agree_on_the_sample_set_in_any_folder(tmp_path):
     """Each process runs this package, and not what the working folder has under its name."""
     pytest.importorskip("deepspeed")
     (tmp_path / "app.py").write_text("raise SystemExit('the wrong app')")
-    command = [sys.executable, str(ROOT / "verify_modes.py"), "--modes", "deepspeed", "ddp", *TINY]
+    with_dropout = list(TINY)
+    with_dropout[TINY.index("--model.dropout") + 1] = "0.2"
+    command = [sys.executable, str(ROOT / "verify_modes.py"), "--modes", "deepspeed", "ddp", *with_dropout]
     done = finish(command, tmp_path, timeout=600, status=0)
     trained = [line.split(",")[0] for line in done.stderr.splitlines()]
     assert trained == ["single", "single", "ddp", "deepspeed"]
