@@ -19,7 +19,6 @@ from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.report.logits_file import read_run
 from app.run import work
 from app.runtime.disk import read_json
-from app.serving.queue import joined
 from app.tasks.decision_file import DECISION
 from tests.multi_label_runs import read_predictions
 from tests.ranks import settings
@@ -106,6 +105,9 @@ def test_the_checkpoint_of_transformers_is_the_encoder_alone(run, rows, tmp_path
 
 
 def test_requests_that_are_computed_together_keep_their_parts(run, rows):
+    pytest.importorskip("fastapi", reason="needs fastapi: pip install -r requirements/serve.txt")
+    from app.serving.queue import joined
+
     predictor = open_model(run, ComputeOptions("cpu")).predictor
     texts = [row["text"] for row in rows[:5]]
     requests = [predictor.tokenize(as_rows([text])) for text in texts]
