@@ -31,11 +31,12 @@ LAYERS = [
         "ngrams",
         "tasks",
     ),
-    *("report", "modes", "checkpoints", "training", "prediction", "explanation", "export", "serving", "run"),
+    *("report", "modes", "checkpoints", "training", "prediction"),
+    *("vectors", "labelling", "explanation", "export", "serving", "run"),
     *("runs", "commands", "api"),
 ]
 # `python -m` runs these; the scripts at the root are found by themselves.
-ENTRIES = ("app", "app.__main__", "app.run")
+ENTRIES = ("app", "app.__main__", "app.run", "app.labelling.session", "app.labelling.pool")
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "app").rglob("*.py"))

@@ -1,0 +1,625 @@
+"""One sitting of labelling: which text a person gets next, the model that learns from each answer, and what
+is known so far. The web server calls it; it knows nothing of the web."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from ..config.schema import DataConfig
+from ..config.shipped import E5_SMALL
+from ..data.cache import content_key
+from ..errors import InputError, TrainingError, excerpt, listed
+from ..prediction.suggested_rows import choose_rows
+from ..report.commands import path_word, quoted, training_command
+from ..tasks import open_task
+from ..tasks.task import Task
+from ..vectors.head import LinearHead, centre_and_scale, fit_head
+from .figures import CurvePoint, Figures, agreement_of
+from .label_file import Answer, LabelFile, LabelledText
+from .pool import Pool
+
+logger = logging.getLogger(__name__)
+
+TEST_SHARE = 0.1  # of the pool, kept apart from the first answer on; and of the answers
+RANDOM_SHARE = 0.1  # of the training texts; the others are those of which the model is least sure
+REPEAT_EVERY = 20  # texts shown to a person: one of them is a text that he has answered before
+MIN_TEXTS_BETWEEN = 10  # answers between a text and its repetition
+MAX_CANDIDATES = 5000  # texts of which the model says how sure it is, for each choice
+MIN_CENTRE_ROWS = 200  # vectors of which the mean is known well enough
+LOCK_SECONDS = 1800  # a text that a person has not answered may be shown to others after this time
+CURVE_STEP = 5  # answers between two points of the curve
+MAX_REPLAYED = 40  # points of the curve that are computed again when a sitting is continued
+
+
+class Vectors(Protocol):
+    """Where vectors come from: see `app/vectors/store.py`."""
+
+    def chunks(
+        self, texts: Sequence[tuple[str, ...]], should_stop: Callable[[], bool]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]: ...
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How a session works. `has_several` labels may be given to a text. The encoder is the `model`, a value
+    of `model.name`, or that of the run `checkpoint`. `vectors` are there in place of those of an encoder."""
+
+    has_several: bool = False
+    model: str = E5_SMALL
+    checkpoint: Path | None = None
+    cache_dir: str = DataConfig.cache_dir
+    device: str = "auto"
+    vectors: Vectors | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TextToLabel:
+    """A text that a person is to label: its `number` in the pool, the `text`, the second text of a `pair` or
+    None, and the `labels` that the person gave it before, where he has gone back. Nothing says that a text
+    is shown again to see whether the person gives the same labels."""
+
+    number: int
+    text: str
+    pair: str | None = None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass
+class _CurrentText:
+    """A text that a person has before him."""
+
+    number: int
+    is_repeat: bool
+    since: float
+    is_back: bool = False
+
+
+@dataclass
+class _Person:
+    """What a person has answered, in this order: the numbers of texts, and whether it was their repetition.
+    `steps_back`: how many of these he has gone back from the last one."""
+
+    history: list[tuple[int, bool]] = field(default_factory=list)
+    current: _CurrentText | None = None
+    back: _CurrentText | None = None
+    steps_back: int = 0
+
+    @property
+    def num_repeats(self) -> int:
+        return sum(is_repeat for _number, is_repeat in self.history)
+
+
+class LabelSession:
+    """Labels a pool, from the first text or from where the file `output` ends. It may be called from several
+    threads; one lock inside. `with` it, or `close` it at the end.
+
+    The names of labels are those given and those in the file. Raises InputError for names that cannot be,
+    for a file of another pool, and where another session writes to the file.
+    """
+
+    def __init__(
+        self, pool: Pool, label_names: list[str], output: Path, options: SessionOptions = SessionOptions()
+    ) -> None:
+        self.options = options
+        self.label_names: list[str] = []
+        self._lock = threading.RLock()
+        self._file_lock = _locked(output, options.cache_dir)
+        self._file = LabelFile(output, pool, options.has_several)
+        self._pool = pool
+        self._texts = list(pool.texts)
+        self._cells = list(pool.cells)
+        self._number_of_text = {parts: number for number, parts in enumerate(self._texts)}
+        self._answers: dict[int, Answer] = {}
+        self._people: dict[str, _Person] = {}
+        self._skipped: set[int] = set()
+        self._generator = np.random.default_rng([options.seed, int(time.time())])
+        for name in label_names:
+            self.add_label(name)
+        if len(self.label_names) < 2:
+            raise InputError(
+                f"two or more labels are needed, found {listed(label_names) or 'none'}; add --labels"
+            )
+        self._continue()
+
+        order = pool.random_order()
+        num_kept = math.ceil(TEST_SHARE * len(pool))
+        self._order = order
+        self._is_kept = np.zeros(len(self._texts), bool)
+        self._is_kept[order[:num_kept]] = True
+        self._vectors: np.ndarray | None = None
+        self._has_vector = np.zeros(len(self._texts), bool)
+        self._centre: tuple[np.ndarray, float] | None = None
+        self._num_centred = 0
+        self._head: LinearHead | None = None
+        self._curve: list[CurvePoint] = []
+        self._figures: tuple[Any, Figures] | None = None
+        self._message = ""
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._compute_vectors, name="vectors", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> LabelSession:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the computation of vectors, and let other sessions write to the file."""
+        self._is_closed.set()
+        self._thread.join()
+        self._file_lock.release()
+
+    # What people ask
+
+    def next_text(self, person: str) -> TextToLabel | None:
+        """Return the text that a person is to label now, None where there is no more: the one that he has not
+        answered yet, else another one, which no other person gets meanwhile."""
+        with self._lock:
+            state = self._person(person)
+            state.back = None
+            state.steps_back = 0
+            if state.current is None:
+                state.current = self._chosen(person)
+            if state.current is None:
+                return None
+            state.current.since = time.monotonic()
+            return self._to_label(state.current)
+
+    def guess(self, person: str, number: int) -> dict[str, float]:
+        """Return the probability of each label of a text, {} before there is a model or a vector. It draws
+        answers to itself, so it is best shown after the answer."""
+        with self._lock:
+            self._check_number(number)
+            if self._head is None or not self._has_vector[number]:
+                return {}
+            probabilities = self._head.probabilities(self._vectors[[number]])[0]
+            # The head knows the labels of its fit
+            return dict(zip(self.label_names, map(float, probabilities), strict=False))
+
+    def answer(self, person: str, number: int, labels: list[str]) -> None:
+        """Take the labels of the text that a person has before him: one, or with `has_several` any number.
+        They are on the disk when this returns, and the model has learned from them. Raises InputError for
+        labels that cannot be, and for a text that the person does not have; TrainingError where the answer
+        cannot be written."""
+        with self._lock:
+            given = self._checked_labels(labels)
+            state = self._person(person)
+            current = self._current_text(person, number)
+            if current.is_back:
+                self._change(current, given)
+                state.back = None
+                state.steps_back = 0
+            else:
+                self._add(person, current, given)
+                state.history.append((number, current.is_repeat))
+                state.current = None
+            if not current.is_repeat:
+                self._fit()
+
+    def skip(self, person: str, number: int) -> None:
+        """Leave a text out; nobody gets it again. A text that was shown again, or gone back to, keeps its
+        answer."""
+        with self._lock:
+            state = self._person(person)
+            current = self._current_text(person, number)
+            if current.is_back:
+                state.back = None
+                state.steps_back = 0
+                return
+            if current.is_repeat:
+                # It counts as a repetition, so that the next text is another one
+                state.history.append((number, True))
+            else:
+                answer = Answer((), self._split(number), person, _now())
+                self._file.append_skipped(LabelledText(self._texts[number], self._cells[number], answer))
+                self._skipped.add(number)
+            state.current = None
+
+    def back(self, person: str) -> TextToLabel | None:
+        """Return the text that a person has answered last, with his labels, to be given anew; called again,
+        the one before. None where there is none."""
+        with self._lock:
+            state = self._person(person)
+            if state.steps_back >= len(state.history):
+                return None
+            state.steps_back += 1
+            number, is_repeat = state.history[-state.steps_back]
+            state.back = _CurrentText(number, is_repeat, time.monotonic(), is_back=True)
+            return self._to_label(state.back)
+
+    def add_label(self, name: str) -> None:
+        """Add a label. It is remembered by the answers that have it. Raises InputError for a name that is
+        there already, or that no label can have."""
+        with self._lock:
+            if not name or name != name.strip() or not name.isprintable():
+                rule = "the name of a label must be one line without white space around it"
+                raise InputError(f"{rule}, found {excerpt(name)}; choose another name")
+            if name in self.label_names:
+                raise InputError(
+                    f"the names of labels must differ, found '{name}' twice; choose another name"
+                )
+            self.label_names.append(name)
+
+    def status(self) -> dict[str, Any]:
+        """Return what is known so far, as JSON has it:
+
+        `answers`, `skipped`, `left`: texts. `labels`: [{name, count}], of the first answers. `kept`: {rows,
+        accuracy, macro_f1} of the texts that were kept apart, each {value, low, high} with a 95 % interval,
+        None before there is a model. With several labels a text, accuracy is the share of texts with all
+        labels right. `curve`: [[answers, accuracy], ...] on the same texts. `gain`: {answers, value, low,
+        high}, by how much fifty more answers would raise the accuracy, None where that cannot be told yet;
+        `enough`: more answers bring hardly anything. `agreement`: {value, low, high, rows} of people with
+        themselves, None before a text was shown twice. `vectors`: {done, total} texts. `command`: a training
+        with the answers, None where there are too few. `message`: what went wrong, or nothing.
+        """
+        with self._lock:
+            figures = self._known_figures()
+            counts = self._label_counts(self._answers.values())
+            labels = []
+            for name, count in zip(self.label_names, counts, strict=True):
+                labels.append({"name": name, "count": int(count)})
+            done = int(self._has_vector.sum())
+            return {
+                "answers": len(self._answers),
+                "skipped": len(self._skipped),
+                "left": len(self._texts) - len(self._answers) - len(self._skipped),
+                "labels": labels,
+                "kept": figures.kept,
+                "curve": figures.curve,
+                "gain": figures.gain,
+                "enough": figures.enough,
+                "agreement": agreement_of(self._answers.values()),
+                "vectors": {"done": done, "total": len(self._texts)},
+                "command": self._command(),
+                "message": self._message,
+            }
+
+    # Answers
+
+    def _continue(self) -> None:
+        """Take over what the file has. Texts that are not in the pool any more stay answered."""
+        rows = self._file.open()
+        events = []
+        for row in rows:
+            number = self._number_of_text.get(row.texts)
+            if number is None:
+                number = len(self._texts)
+                self._texts.append(row.texts)
+                self._cells.append(row.cells)
+                self._number_of_text[row.texts] = number
+            if number in self._answers:
+                raise InputError(
+                    f"{self._file.path}: a text must be there once, found {excerpt(row.texts[0])} twice; "
+                    "remove one of its lines"
+                )
+            for name in (*row.answer.labels, *(row.answer.second_labels or ())):
+                if name not in self.label_names:
+                    self.add_label(name)
+            self._answers[number] = row.answer
+            events.append((row.answer.person, number))
+            self._person(row.answer.person).history.append((number, False))
+        for person, number in events:
+            if self._answers[number].second_labels is not None:
+                # When it was shown again is not known, only how often that happened
+                self._person(person).history.insert(0, (number, True))
+        for texts in self._file.skipped_texts():
+            number = self._number_of_text.get(texts)
+            if number is not None:
+                self._skipped.add(number)
+
+    def _person(self, person: str) -> _Person:
+        return self._people.setdefault(person, _Person())
+
+    def _check_number(self, number: int) -> None:
+        if not 0 <= number < len(self._texts):
+            rule = f"the number of a text must be below {len(self._texts):,}"
+            raise InputError(f"{rule}, found {number}; ask for the next text")
+
+    def _checked_labels(self, labels: list[str]) -> tuple[str, ...]:
+        unknown = [name for name in labels if name not in self.label_names]
+        if unknown:
+            known = listed(self.label_names)
+            raise InputError(f"labels must be among {known}, found {listed(unknown)}; add it first")
+        if not self.options.has_several and len(labels) != 1:
+            raise InputError(f"one label a text is needed, found {len(labels)}; give one, or skip the text")
+        # In the order of the names, each once
+        return tuple(name for name in self.label_names if name in labels)
+
+    def _current_text(self, person: str, number: int) -> _CurrentText:
+        """Return a text that a person has before him. After a restart this is any text without an answer."""
+        self._check_number(number)
+        state = self._person(person)
+        for current in (state.back, state.current):
+            if current is not None and current.number == number:
+                return current
+        if number in self._answers or number in self._skipped or number in self._numbers_of_others(person):
+            raise InputError(f"text {number} has an answer, or another person has it; ask for the next one")
+        return _CurrentText(number, is_repeat=False, since=time.monotonic())
+
+    def _split(self, number: int) -> str:
+        return "test" if self._is_kept[number] else "train"
+
+    def _add(self, person: str, current: _CurrentText, labels: tuple[str, ...]) -> None:
+        number = current.number
+        if current.is_repeat:
+            self._change(current, labels)
+            return
+        answer = Answer(labels, self._split(number), person, _now())
+        self._file.append(LabelledText(self._texts[number], self._cells[number], answer))
+        self._answers[number] = answer
+
+    def _change(self, current: _CurrentText, labels: tuple[str, ...]) -> None:
+        """Set the labels of a text, or the second ones, and write the file again."""
+        answer = self._answers[current.number]
+        if current.is_repeat:
+            answer = replace(answer, second_labels=labels)
+        else:
+            answer = replace(answer, labels=labels)
+        answers = {**self._answers, current.number: answer}
+        rows = []
+        for number, one_answer in answers.items():
+            rows.append(LabelledText(self._texts[number], self._cells[number], one_answer))
+        self._file.rewrite(rows)
+        self._answers = answers
+
+    # The next text
+
+    def _to_label(self, current: _CurrentText) -> TextToLabel:
+        parts = self._texts[current.number]
+        pair = parts[1] if len(parts) > 1 else None
+        labels: tuple[str, ...] = ()
+        if current.is_back:
+            answer = self._answers[current.number]
+            labels = answer.labels
+            if current.is_repeat:
+                labels = answer.second_labels or ()
+        return TextToLabel(current.number, parts[0], pair, labels)
+
+    def _numbers_of_others(self, person: str) -> set[int]:
+        oldest = time.monotonic() - LOCK_SECONDS
+        numbers = set()
+        for name, state in self._people.items():
+            if name != person and state.current is not None and state.current.since > oldest:
+                numbers.add(state.current.number)
+        return numbers
+
+    def _chosen(self, person: str) -> _CurrentText | None:
+        now = time.monotonic()
+        repeat = self._text_to_repeat(self._person(person))
+        if repeat is not None:
+            return _CurrentText(repeat, is_repeat=True, since=now)
+        is_free = np.ones(len(self._texts), bool)
+        taken = [*self._answers, *self._skipped, *self._numbers_of_others(person)]
+        is_free[taken] = False
+        free = self._order[is_free[self._order]]
+        kept = free[self._is_kept[free]]
+        others = free[~self._is_kept[free]]
+        if not len(free):
+            return None
+        num_test = sum(answer.split == "test" for answer in self._answers.values())
+        is_turn_of_test = num_test <= TEST_SHARE * len(self._answers)
+        if len(kept) and (is_turn_of_test or not len(others)):
+            return _CurrentText(int(kept[0]), is_repeat=False, since=now)
+        return _CurrentText(self._text_to_learn_from(others), is_repeat=False, since=now)
+
+    def _text_to_repeat(self, state: _Person) -> int | None:
+        """Return a text that the person has answered some time ago, where it is time for one."""
+        num_answers = len(state.history) - state.num_repeats
+        if state.num_repeats >= num_answers // (REPEAT_EVERY - 1):
+            return None
+        repeated = {number for number, is_repeat in state.history if is_repeat}
+        numbers = []
+        for number, is_repeat in state.history[:-MIN_TEXTS_BETWEEN]:
+            if not is_repeat and number not in repeated:
+                numbers.append(number)
+        if not numbers:
+            return None
+        return int(self._generator.choice(numbers))
+
+    def _text_to_learn_from(self, numbers: np.ndarray) -> int:
+        """Return one of the free texts, which are in random order."""
+        known = numbers[self._has_vector[numbers]][:MAX_CANDIDATES]
+        if self._head is None or not len(known) or self._generator.random() < RANDOM_SHARE:
+            return int(numbers[0])
+        probabilities = self._head.probabilities(self._vectors[known])
+        task = self._task(len(self._head.bias))
+        [place] = choose_rows(
+            "least_confidence",
+            1,
+            probabilities,
+            confidence=task.confidence(probabilities),
+            answers=task.decide_by_probabilities(probabilities),
+        )
+        return int(known[place])
+
+    # The model
+
+    def _compute_vectors(self) -> None:
+        """Compute the vectors of all texts, in the background: first those that have answers."""
+        try:
+            vectors = self.options.vectors
+            if vectors is None:
+                vectors = self._open_vectors()
+            is_answered = np.zeros(len(self._texts), bool)
+            is_answered[list(self._answers)] = True
+            extra = np.arange(len(self._pool), len(self._texts))
+            order = np.concatenate([extra, self._order])
+            order = np.concatenate([order[is_answered[order]], order[~is_answered[order]]])
+            texts = [self._texts[number] for number in order]
+            for places, chunk in vectors.chunks(texts, self._is_closed.is_set):
+                with self._lock:
+                    self._take_vectors(order[places], chunk)
+                if self._is_closed.is_set():
+                    return
+            with self._lock:
+                self._take_centre()
+                self._replay()
+        except (InputError, TrainingError, OSError, RuntimeError) as error:
+            logger.warning("%s", error)
+            with self._lock:
+                self._message = str(error)
+
+    def _open_vectors(self) -> Vectors:
+        from ..vectors.encoder import open_encoder
+        from ..vectors.store import VectorStore
+
+        options = self.options
+        encoder = open_encoder(options.model, options.checkpoint, options.cache_dir, options.device)
+        return VectorStore(encoder, options.cache_dir)
+
+    def _take_vectors(self, numbers: np.ndarray, chunk: np.ndarray) -> None:
+        if self._vectors is None:
+            self._vectors = np.zeros((len(self._texts), chunk.shape[1]), np.float16)
+        self._vectors[numbers] = chunk
+        self._has_vector[numbers] = True
+        num_known = int(self._has_vector.sum())
+        if num_known >= max(MIN_CENTRE_ROWS, 2 * self._num_centred):
+            self._take_centre()
+        if self._head is None:
+            self._replay()
+
+    def _take_centre(self) -> None:
+        known = np.flatnonzero(self._has_vector)
+        if len(known):
+            self._centre = centre_and_scale(self._vectors[known[:MAX_CANDIDATES]])
+            self._num_centred = len(known)
+
+    def _replay(self) -> None:
+        """Compute the curve of the answers that were there before their vectors."""
+        numbers = list(self._answers)
+        if not all(self._has_vector[numbers]):
+            return
+        self._curve = []
+        step = max(CURVE_STEP, CURVE_STEP * math.ceil(len(numbers) / CURVE_STEP / MAX_REPLAYED))
+        for num_answers in range(step, len(numbers), step):
+            self._fit(num_answers)
+        self._fit()
+
+    def _fit(self, num_answers: int | None = None) -> None:
+        """Fit the head on the first answers, all of them unless said otherwise, and add a point to the curve
+        where it is time."""
+        if self._centre is None:
+            return
+        if num_answers is None:
+            num_answers = len(self._answers)
+        numbers = [number for number in list(self._answers)[:num_answers] if self._has_vector[number]]
+        rows = [number for number in numbers if self._answers[number].split == "train"]
+        targets = self._targets(rows)
+        has_two_labels = targets.any(axis=0).sum() >= 2
+        if not has_two_labels:
+            return
+        centre, scale = self._centre
+        self._head = fit_head(
+            self._vectors[rows], targets, centre, scale, self.options.has_several, start=self._head
+        )
+        last = self._curve[-1].answers if self._curve else 0
+        if num_answers >= last + CURVE_STEP:
+            self._curve.append(CurvePoint(num_answers, self._head))
+
+    def _targets(self, numbers: list[int]) -> np.ndarray:
+        """Return the labels of answers as 0 and 1, (num_rows, num_labels)."""
+        targets = np.zeros((len(numbers), len(self.label_names)), np.float32)
+        columns = {name: column for column, name in enumerate(self.label_names)}
+        for row, number in enumerate(numbers):
+            for name in self._answers[number].labels:
+                targets[row, columns[name]] = 1
+        return targets
+
+    def _label_counts(self, answers: Any) -> np.ndarray:
+        counts = dict.fromkeys(self.label_names, 0)
+        for answer in answers:
+            for name in answer.labels:
+                counts[name] += 1
+        return np.array(list(counts.values()))
+
+    def _task(self, num_labels: int) -> Task:
+        name = "multi_label" if self.options.has_several else "single_label"
+        return open_task(name, self.label_names[:num_labels])
+
+    # What is known
+
+    def _known_figures(self) -> Figures:
+        """Return the figures of the kept texts; they are computed once for each state."""
+        state = (
+            id(self._answers),
+            len(self._answers),
+            len(self.label_names),
+            len(self._curve),
+            id(self._head),
+        )
+        if self._figures is not None and self._figures[0] == state:
+            return self._figures[1]
+        rows = []
+        for number, answer in self._answers.items():
+            if answer.split == "test" and self._has_vector[number]:
+                rows.append(number)
+        if self._head is None or not rows:
+            return Figures()
+        figures = Figures.of(
+            labels=self._targets(rows),
+            vectors=self._vectors[rows],
+            head=self._head,
+            points=self._curve,
+            num_answers=len(self._answers),
+        )
+        self._figures = (state, figures)
+        return figures
+
+    def _command(self) -> str | None:
+        """Return the command of a training; None where it would refuse the files."""
+        names: dict[str, set[str]] = {"train": set(), "test": set()}
+        for answer in self._answers.values():
+            names[answer.split].update(answer.labels)
+        if len(names["train"]) < 2 or not names["test"] or not names["test"] <= names["train"]:
+            return None
+        words = [
+            "--data.train",
+            path_word(self._file.part("train")),
+            "--data.test",
+            path_word(self._file.part("test")),
+        ]
+        if self.options.has_several:
+            words += ["--data.task", "multi_label"]
+        if self._pool.text_columns == ["text"]:
+            pass
+        elif len(self._pool.text_columns) == 1:
+            words += ["--data.text_column", quoted(self._pool.text_columns[0])]
+        else:
+            words += ["--data.text_column", quoted(str(self._pool.text_columns))]
+        if self._pool.pair_column is not None:
+            words += ["--data.text_pair_column", quoted(self._pool.pair_column)]
+        if self._file.label_column != "label":
+            words += ["--data.label_column", quoted(self._file.label_column)]
+        return training_command(*words)
+
+
+def _now() -> str:
+    return datetime.now().isoformat(timespec="seconds")
+
+
+def _locked(output: Path, cache_dir: str) -> FileLock:
+    """Return a lock for a file of answers, which this process now has. Raises InputError where another one
+    has it."""
+    Path(cache_dir).mkdir(parents=True, exist_ok=True)
+    lock = FileLock(Path(cache_dir) / f"labelling-{content_key(str(output.resolve()))}.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InputError(
+            f"{output}: one program may write answers to a file, found another one that does; open its page, "
+            "or name another --output"
+        ) from error
+    return lock

@@ -1,0 +1,98 @@
+"""Vectors of texts in the cache, one by one by the content of the text: an SQLite file for each encoder."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InputError, TrainingError
+
+if TYPE_CHECKING:
+    from .encoder import TextEncoder
+
+CHUNK_TEXTS = 256  # are computed, and kept, together
+MAX_KEYS = 500  # in one query; SQLite has a limit
+WAIT_SECONDS = 60  # for another process that writes
+TABLE = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
+
+
+class VectorStore:
+    """The vectors of one encoder, float16. What is kept is computed once; several processes may use the same
+    file, and one that is killed loses the last `CHUNK_TEXTS` texts at most.
+
+    Raises InputError for a file that is damaged, and TrainingError where it cannot be written.
+    """
+
+    def __init__(self, encoder: TextEncoder, cache_dir: str) -> None:
+        self.encoder = encoder
+        self.path = Path(cache_dir) / f"vectors-{encoder.key}.sqlite"
+
+    def chunks(
+        self, texts: Sequence[tuple[str, ...]], should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the places of some texts, (num_texts,), and their vectors, (num_texts, size) float16, until
+        all are yielded or `should_stop`: first those that are kept, then the others, as they are computed."""
+        keys = [text_key(parts) for parts in texts]
+        places_left = []
+        for start in range(0, len(texts), MAX_KEYS):
+            places = range(start, min(start + MAX_KEYS, len(texts)))
+            kept = self._kept([keys[place] for place in places])
+            kept_places = [place for place in places if keys[place] in kept]
+            places_left += [place for place in places if keys[place] not in kept]
+            if kept_places:
+                yield np.array(kept_places), np.stack([kept[keys[place]] for place in kept_places])
+        for start in range(0, len(places_left), CHUNK_TEXTS):
+            if should_stop():
+                return
+            places = places_left[start : start + CHUNK_TEXTS]
+            vectors = self.encoder.vectors([texts[place] for place in places]).astype(np.float16)
+            self._keep([keys[place] for place in places], vectors)
+            yield np.array(places), vectors
+
+    def vectors(self, texts: Sequence[tuple[str, ...]]) -> np.ndarray:
+        """Return the vectors of one or more texts, (num_texts, size) float16."""
+        chunks = list(self.chunks(texts))
+        places = np.concatenate([chunk_places for chunk_places, _vectors in chunks])
+        vectors = np.concatenate([chunk_vectors for _places, chunk_vectors in chunks])
+        return vectors[np.argsort(places)]
+
+    def _kept(self, keys: list[bytes]) -> dict[bytes, np.ndarray]:
+        marks = ", ".join("?" * len(keys))
+        with self._database() as database:
+            rows = database.execute(
+                f"SELECT key, vector FROM vectors WHERE key IN ({marks})", keys
+            ).fetchall()
+        return {key: np.frombuffer(vector, np.float16) for key, vector in rows}
+
+    def _keep(self, keys: list[bytes], vectors: np.ndarray) -> None:
+        rows = [(key, vector.tobytes()) for key, vector in zip(keys, vectors, strict=True)]
+        with self._database() as database, database:
+            database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=WAIT_SECONDS)) as database:
+                database.execute(TABLE)
+                yield database
+        except (OSError, sqlite3.OperationalError) as error:
+            problem = f"{self.path}: vectors must be kept in the cache, and this file cannot be used: {error}"
+            raise TrainingError(f"{problem}; free space on the disk, or allow writing there") from error
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"{self.path}: a file of vectors is needed, found {error}; remove it") from error
+
+
+def text_key(parts: tuple[str, ...]) -> bytes:
+    """Return a digest of a text, or of a pair of texts, by which its vector is kept."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        content = part.encode(errors="surrogatepass")
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.digest()
