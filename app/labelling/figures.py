@@ -11,7 +11,7 @@ import numpy as np
 
 from ..report.bootstrap import answer_metrics
 from ..report.confidence import INTERVAL_LEVEL
-from ..tasks import open_task
+from ..tasks import unordered_task
 from ..vectors.head import LinearHead
 from .label_file import Answer
 
@@ -105,9 +105,8 @@ def macro_f1(labels: np.ndarray, predicted: np.ndarray, has_several: bool) -> di
     names = [str(label) for label in used]
     true_labels = labels[:, used] > 0
     answers = all_predicted[:, used]
-    task = open_task("multi_label", names)
+    task = unordered_task(has_several, names)
     if not has_several:
-        task = open_task("single_label", names)
         true_labels = true_labels.argmax(axis=1)
         answers = answers.argmax(axis=1)
     metrics = answer_metrics(task, true_labels, answers)

@@ -96,10 +96,12 @@ class LabelFile:
             return []
         self._remove_torn_line(self.path)
         rows = self._read(self.path)
-        answers = [self._labelled_text(texts, record) for texts, record in rows]
-        self._write_parts(answers)
+        labelled_texts = []
+        for texts, record in rows:
+            labelled_texts.append(self._labelled_text(texts, record))
+        self._write_parts(labelled_texts)
         self._state = file_state(self.path)
-        return answers
+        return labelled_texts
 
     def skipped_texts(self) -> list[tuple[str, ...]]:
         """Return the texts that people have skipped."""

@@ -22,7 +22,7 @@ from ..data.cache import content_key
 from ..errors import InputError, TrainingError, excerpt, listed
 from ..prediction.suggested_rows import choose_rows
 from ..report.commands import path_word, quoted, training_command
-from ..tasks import open_task
+from ..tasks import unordered_task
 from ..tasks.task import Task
 from ..vectors.head import LinearHead, centre_and_scale, fit_head
 from .figures import CurvePoint, Figures, agreement_of
@@ -195,15 +195,15 @@ class LabelSession:
         labels that cannot be, and for a text that the person does not have; TrainingError where the answer
         cannot be written."""
         with self._lock:
-            given = self._checked_labels(labels)
+            new_labels = self._checked_labels(labels)
             state = self._person(person)
             current = self._current_text(person, number)
             if current.is_back:
-                self._change(current, given)
+                self._change(current, new_labels)
                 state.back = None
                 state.steps_back = 0
             else:
-                self._add(person, current, given)
+                self._add(person, current, new_labels)
                 state.history.append((number, current.is_repeat))
                 state.current = None
             if not current.is_repeat:
@@ -331,8 +331,8 @@ class LabelSession:
     def _checked_labels(self, labels: list[str]) -> tuple[str, ...]:
         unknown = [name for name in labels if name not in self.label_names]
         if unknown:
-            known = listed(self.label_names)
-            raise InputError(f"labels must be among {known}, found {listed(unknown)}; add it first")
+            names = listed(self.label_names)
+            raise InputError(f"labels must be among {names}, found {listed(unknown)}; add it first")
         if not self.options.has_several and len(labels) != 1:
             raise InputError(f"one label a text is needed, found {len(labels)}; give one, or skip the text")
         # In the order of the names, each once
@@ -405,15 +405,15 @@ class LabelSession:
         taken = [*self._answers, *self._skipped, *self._numbers_of_others(person)]
         is_free[taken] = False
         free = self._order[is_free[self._order]]
-        kept = free[self._is_kept[free]]
-        others = free[~self._is_kept[free]]
+        test_numbers = free[self._is_kept[free]]
+        train_numbers = free[~self._is_kept[free]]
         if not len(free):
             return None
         num_test = sum(answer.split == "test" for answer in self._answers.values())
         is_turn_of_test = num_test <= TEST_SHARE * len(self._answers)
-        if len(kept) and (is_turn_of_test or not len(others)):
-            return _CurrentText(int(kept[0]), is_repeat=False, since=now)
-        return _CurrentText(self._text_to_learn_from(others), is_repeat=False, since=now)
+        if len(test_numbers) and (is_turn_of_test or not len(train_numbers)):
+            return _CurrentText(int(test_numbers[0]), is_repeat=False, since=now)
+        return _CurrentText(self._text_to_learn_from(train_numbers), is_repeat=False, since=now)
 
     def _text_to_repeat(self, state: _Person) -> int | None:
         """Return a text that the person has answered some time ago, where it is time for one."""
@@ -431,10 +431,10 @@ class LabelSession:
 
     def _text_to_learn_from(self, numbers: np.ndarray) -> int:
         """Return one of the free texts, which are in random order."""
-        known = numbers[self._has_vector[numbers]][:MAX_CANDIDATES]
-        if self._head is None or not len(known) or self._generator.random() < RANDOM_SHARE:
+        candidates = numbers[self._has_vector[numbers]][:MAX_CANDIDATES]
+        if self._head is None or not len(candidates) or self._generator.random() < RANDOM_SHARE:
             return int(numbers[0])
-        probabilities = self._head.probabilities(self._vectors[known])
+        probabilities = self._head.probabilities(self._vectors[candidates])
         task = self._task(len(self._head.bias))
         [place] = choose_rows(
             "least_confidence",
@@ -443,7 +443,7 @@ class LabelSession:
             confidence=task.confidence(probabilities),
             answers=task.decide_by_probabilities(probabilities),
         )
-        return int(known[place])
+        return int(candidates[place])
 
     # The model
 
@@ -492,10 +492,10 @@ class LabelSession:
             self._replay()
 
     def _take_centre(self) -> None:
-        known = np.flatnonzero(self._has_vector)
-        if len(known):
-            self._centre = centre_and_scale(self._vectors[known[:MAX_CANDIDATES]])
-            self._num_centred = len(known)
+        numbers = np.flatnonzero(self._has_vector)
+        if len(numbers):
+            self._centre = centre_and_scale(self._vectors[numbers[:MAX_CANDIDATES]])
+            self._num_centred = len(numbers)
 
     def _replay(self) -> None:
         """Compute the curve of the answers that were there before their vectors."""
@@ -546,8 +546,7 @@ class LabelSession:
         return np.array(list(counts.values()))
 
     def _task(self, num_labels: int) -> Task:
-        name = "multi_label" if self.options.has_several else "single_label"
-        return open_task(name, self.label_names[:num_labels])
+        return unordered_task(self.options.has_several, self.label_names[:num_labels])
 
     # What is known
 
@@ -592,7 +591,7 @@ class LabelSession:
             path_word(self._file.part("test")),
         ]
         if self.options.has_several:
-            words += ["--data.task", "multi_label"]
+            words += ["--data.task", self._task(len(self.label_names)).name]
         if self._pool.text_columns == ["text"]:
             pass
         elif len(self._pool.text_columns) == 1:

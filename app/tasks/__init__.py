@@ -25,6 +25,13 @@ def open_task(name: str, label_names: list[str]) -> Task:
     return TASK_CLASSES[name](label_names)
 
 
+def unordered_task(has_several: bool, label_names: list[str]) -> Task:
+    """Return the task of rows with one label, or with `has_several`, any number of them."""
+    if has_several:
+        return MultiLabel(label_names)
+    return SingleLabel(label_names)
+
+
 def task_of_model(problem_type: str | None, label_names: list[str]) -> Task:
     """Return the task of a checkpoint by `problem_type` of its config.json; raises InputError for an unknown
     one, and for a wrong number of labels. A checkpoint of another program may have no problem type; it is

@@ -24,7 +24,7 @@ from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.predictor import Predictor
 from ..prediction.torch_runtime import TorchRuntime
 from ..prediction.trained_model import MODEL_FILES
-from ..tasks import open_task
+from ..tasks import unordered_task
 
 VERSION = 1  # of the vectors in the cache; another way to compute them needs another one
 LABELS = ["0", "1"]  # of the head that is left out: an encoder knows no labels
@@ -73,13 +73,13 @@ def open_encoder(
         settings = replace(settings, prefix=E5_PREFIX)
     place = checkpoint_place(settings, cache_dir)
     max_length = DataConfig.max_length
-    named = replace(settings, name=place)
-    tokenizer = load_tokenizer(named, None, max_length, cache_dir)
-    classifier = build_model(named, tokenizer, LABELS, max_length)
+    settings = replace(settings, name=place)
+    tokenizer = load_tokenizer(settings, None, max_length, cache_dir)
+    classifier = build_model(settings, tokenizer, LABELS, max_length)
     predictor = Predictor(
         runtime=TorchRuntime(classifier, tokenizer, device),
         tokenizer=tokenizer.backend_tokenizer,
-        task=open_task("single_label", LABELS),
+        task=unordered_task(False, LABELS),
         max_length=max_length,
         truncation_side=tokenizer.truncation_side,
         long=WHOLE_TEXTS,

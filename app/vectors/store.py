@@ -38,40 +38,46 @@ class VectorStore:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the places of some texts, (num_texts,), and their vectors, (num_texts, size) float16, until
         all are yielded or `should_stop`: first those that are kept, then the others, as they are computed."""
-        keys = [text_key(parts) for parts in texts]
-        places_left = []
+        places_left: list[int] = []
         for start in range(0, len(texts), MAX_KEYS):
             places = range(start, min(start + MAX_KEYS, len(texts)))
-            kept = self._kept([keys[place] for place in places])
-            kept_places = [place for place in places if keys[place] in kept]
-            places_left += [place for place in places if keys[place] not in kept]
-            if kept_places:
-                yield np.array(kept_places), np.stack([kept[keys[place]] for place in kept_places])
+            stored = self._stored([texts[place] for place in places])
+            if stored:
+                yield start + np.array(list(stored)), np.stack(list(stored.values()))
+            places_left += [place for place in places if place - start not in stored]
         for start in range(0, len(places_left), CHUNK_TEXTS):
             if should_stop():
                 return
             places = places_left[start : start + CHUNK_TEXTS]
-            vectors = self.encoder.vectors([texts[place] for place in places]).astype(np.float16)
-            self._keep([keys[place] for place in places], vectors)
+            chunk = [texts[place] for place in places]
+            vectors = self.encoder.vectors(chunk).astype(np.float16)
+            self._keep(chunk, vectors)
             yield np.array(places), vectors
 
     def vectors(self, texts: Sequence[tuple[str, ...]]) -> np.ndarray:
         """Return the vectors of one or more texts, (num_texts, size) float16."""
-        chunks = list(self.chunks(texts))
-        places = np.concatenate([chunk_places for chunk_places, _vectors in chunks])
-        vectors = np.concatenate([chunk_vectors for _places, chunk_vectors in chunks])
-        return vectors[np.argsort(places)]
+        all_places = []
+        all_vectors = []
+        for places, vectors in self.chunks(texts):
+            all_places.append(places)
+            all_vectors.append(vectors)
+        return np.concatenate(all_vectors)[np.argsort(np.concatenate(all_places))]
 
-    def _kept(self, keys: list[bytes]) -> dict[bytes, np.ndarray]:
-        marks = ", ".join("?" * len(keys))
+    def _stored(self, texts: Sequence[tuple[str, ...]]) -> dict[int, np.ndarray]:
+        """Return the vectors of those texts that have one, by their place."""
+        place_of_key = {}
+        for place, parts in enumerate(texts):
+            place_of_key.setdefault(text_key(parts), place)
+        marks = ", ".join("?" * len(place_of_key))
+        query = f"SELECT key, vector FROM vectors WHERE key IN ({marks})"
         with self._database() as database:
-            rows = database.execute(
-                f"SELECT key, vector FROM vectors WHERE key IN ({marks})", keys
-            ).fetchall()
-        return {key: np.frombuffer(vector, np.float16) for key, vector in rows}
+            rows = database.execute(query, list(place_of_key)).fetchall()
+        return {place_of_key[key]: np.frombuffer(vector, np.float16) for key, vector in rows}
 
-    def _keep(self, keys: list[bytes], vectors: np.ndarray) -> None:
-        rows = [(key, vector.tobytes()) for key, vector in zip(keys, vectors, strict=True)]
+    def _keep(self, texts: Sequence[tuple[str, ...]], vectors: np.ndarray) -> None:
+        rows = []
+        for parts, vector in zip(texts, vectors, strict=True):
+            rows.append((text_key(parts), vector.tobytes()))
         with self._database() as database, database:
             database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
 
