@@ -132,6 +132,7 @@ class TextEstimator(BaseEstimator):
             settings["output.dir"] = str(folder / "run")
             settings["output.trackers"] = []
         config = config_of({name: python_value(value) for name, value in settings.items()})
+        config = replace(config, is_of_program=True)
         if config.train.best_metric == "rare_f1" and not with_report:
             raise InputError("train.best_metric rare_f1: its threshold is kept with a report; set output_dir")
         with process_restored(), shown_log(self.verbose):

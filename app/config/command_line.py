@@ -129,12 +129,14 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
         name = SHORT_OPTIONS.get(name, name)
         if name not in HINTS:
             _check_option(word, name, Value(value, COMMAND_LINE))
-        if not equals and words and not _is_option(words[0]):
+        has_value = bool(equals)
+        if not has_value and words and not _is_option(words[0]):
             value = words.popleft()
-        elif not equals:
+            has_value = True
+        if not has_value:
             value = VALUES_OF_FLAGS.get(name, "")
         # "$FILE" is empty where this variable is not set; only a prefix may be empty
-        if not value and not (equals and name == "model.prefix"):
+        if not value and not (has_value and name == "model.prefix"):
             raise _no_value(name)
         if name == "config":
             files.append(value)

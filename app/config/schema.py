@@ -452,7 +452,8 @@ class OutputConfig:
 @dataclass(frozen=True, config=STRICT)
 class Config:
     """The whole configuration of a run; `notes` are lines for its log about settings that are not used, and
-    `given` the dotted names of the settings that are not left to their defaults."""
+    `given` the dotted names of the settings that are not left to their defaults. `is_of_program`: the rows
+    are those of a Python program, in a temporary file that no command can name."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -461,13 +462,14 @@ class Config:
     output: OutputConfig = field(default_factory=OutputConfig)
     notes: tuple[str, ...] = ()
     given: frozenset[str] = field(default=frozenset(), compare=False)
+    is_of_program: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by group and name."""
         return {group: asdict(getattr(self, group)) for group in GROUPS}
 
 
-NO_GROUPS = ("notes", "given")
+NO_GROUPS = ("notes", "given", "is_of_program")
 GROUPS = {group: schema for group, schema in get_type_hints(Config).items() if group not in NO_GROUPS}
 
 

@@ -12,12 +12,12 @@ ROLES = {"text": N_("text"), "label": N_("label"), "second text": N_("second tex
 class ColumnFacts:
     """The columns of a file, for the data report; the cache keeps them.
 
-    `roles` has the names of the columns by what they hold, a key of `ROLES`; `unused` are the names of the
-    others, and `unused_texts` of those of them that hold texts. `encoding` is there where it is not UTF-8;
-    `overruled_encoding` is the one that was set, where the file has another one. `sheet` is that of a
-    workbook, where one was set or others have values too: `other_sheets`, which are not read. `unused_sheet`
-    is the one that was set for a file that is no workbook. `format` is there where the
-    ending of the file's name stands for another separator.
+    `roles` has the names of the columns by what they hold, a key of `ROLES`; it is empty for texts that are
+    in no table. `unused` are the names of the others, and `unused_texts` of those of them that hold texts.
+    `encoding` is there where it is not UTF-8; `overruled_encoding` is the one that was set, where the file
+    has another one. `sheet` is that of a workbook, where one was set or others have values too:
+    `other_sheets`, which are not read. `unused_sheet` is the one that was set for a file that is no workbook.
+    `format` is there where the ending of the file's name stands for another separator.
     """
 
     roles: Mapping[str, str] = field(default_factory=dict)
@@ -34,6 +34,8 @@ class ColumnFacts:
         """Return the facts in words of the current language."""
         names = [f"{_(ROLES[role])} {columns}" for role, columns in self.roles.items()]
         words = ", ".join(names)
+        if not names:
+            words = _("texts without columns")
         if self.unused:
             words += _("; not used: {columns}").format(columns=self.unused)
         if self.unused_texts:

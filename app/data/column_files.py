@@ -74,16 +74,19 @@ def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _type_without_views(type: pa.DataType) -> pa.DataType:
     import pyarrow as pa
 
-    if pa.types.is_string_view(type):
-        return pa.string()
-    if pa.types.is_binary_view(type):
-        return pa.binary()
+    return _with_other_types(type, {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()})
+
+
+def _with_other_types(type: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:
+    """Return a type with others in the place of some, also inside of lists, objects and dictionaries."""
+    import pyarrow as pa
+
     if pa.types.is_dictionary(type):
-        return pa.dictionary(type.index_type, _type_without_views(type.value_type), type.ordered)
+        return pa.dictionary(type.index_type, _with_other_types(type.value_type, others), type.ordered)
     if pa.types.is_struct(type):
         fields = []
         for field in type:
-            fields.append(field.with_type(_type_without_views(field.type)))
+            fields.append(field.with_type(_with_other_types(field.type, others)))
         return pa.struct(fields)
     list_type = None
     if pa.types.is_list(type):
@@ -92,8 +95,8 @@ def _type_without_views(type: pa.DataType) -> pa.DataType:
         list_type = pa.large_list
     if list_type is not None:
         item = type.value_field
-        return list_type(item.with_type(_type_without_views(item.type)))
-    return type
+        return list_type(item.with_type(_with_other_types(item.type, others)))
+    return others.get(type, type)
 
 
 def check_names(schema: pa.Schema) -> None:
@@ -131,9 +134,14 @@ class ArrowBlock:
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list:
     """Return values as Python has them, and dates and times that it does not have as text: in years after
-    9999, or with nanoseconds where no date says so."""
+    9999, or with nanoseconds where no date says so. A number of 32 bits is the one with the fewest digits
+    that stands for it: 0.1, not 0.10000000149011612."""
     import pyarrow as pa
 
+    as_doubles = _with_other_types(column.type, {pa.float32(): pa.float64()})
+    if as_doubles != column.type:
+        digits = column.cast(_with_other_types(column.type, {pa.float32(): pa.string()}))
+        return digits.cast(as_doubles).to_pylist()
     if not (
         pa.types.is_date(column.type) or pa.types.is_time(column.type) or pa.types.is_timestamp(column.type)
     ):

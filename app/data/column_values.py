@@ -19,6 +19,10 @@ ALIKE = 0.15
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?%?")
 # Words are a character of a language without spaces, or two words with a space between them
 WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]|[^\W\d]\s+[^\W\d]")
+# Names of files and addresses are no texts, whatever words they have
+PATH = re.compile(
+    r"https?://\S+|(/|[A-Za-z]:[/\\])[^\s，。！？]*|[^\s，。！？]*[/\\][^\s，。！？]*\.[A-Za-z0-9]{1,5}"
+)
 
 
 def are_numbers(values: Iterable[str]) -> bool:
@@ -43,13 +47,13 @@ def are_labels(values: Sequence, may_be_numbers: bool = False) -> bool:
 
 
 def are_texts(values: Sequence) -> bool:
-    """Return whether most values of a column are different texts with words in them."""
+    """Return whether most values of a column are different texts with words in them; paths are none."""
     texts = [value.strip() for value in values if isinstance(value, str)]
     if len(texts) < MIN_ROWS or are_labels(texts):
         return False
     num_with_words = 0
     for text in texts:
-        if WORDS.search(text, 0, MAX_SEARCHED):
+        if WORDS.search(text, 0, MAX_SEARCHED) and not PATH.fullmatch(text):
             num_with_words += 1
     are_different = len(set(texts)) >= DIFFERENT * len(texts)
     return are_different and num_with_words >= DIFFERENT * len(values)

@@ -104,16 +104,19 @@ def file_encoding(path: Source, encoding: str) -> str:
       gb18030. A file with lines in both stays UTF-8, which reports them.
     - The setting is a Chinese encoding, and the file is valid UTF-8 with Chinese characters: utf-8.
 
-    A stream is not looked at. Raises InputError for a file that cannot be read, an encoding that Python does
-    not know, UTF-16 without a mark, and a file that is GB18030 but for a few lines.
+    Of a stream only the beginning is looked at, and GB18030 is not recognised. Raises InputError for a file
+    that cannot be read, an encoding that Python does not know, UTF-16 without a mark, and a file that is
+    GB18030 but for a few lines.
     """
     encoding = known_encoding(encoding)
     start = read_start(path)
-    if isinstance(path, Stream):
-        return encoding
     marked_encoding = _encoding_of_mark(start)
     if marked_encoding:
         return marked_encoding
+    if isinstance(path, Stream):
+        if encoding in CHINESE_ENCODINGS and _begins_in_chinese_utf_8(start):
+            return "utf-8"
+        return encoding
     if start.startswith(MAGIC):
         return encoding
     if encoding in ("utf-16", "utf-32"):
@@ -177,6 +180,15 @@ def _is_chinese_utf_8(path: Path) -> bool:
                 return False
             has_chinese = has_chinese or max(text) >= FIRST_CHINESE
     return has_chinese
+
+
+def _begins_in_chinese_utf_8(start: bytes) -> bool:
+    try:
+        # The last character may be cut in half
+        text, _num_bytes = codecs.utf_8_decode(start, "strict", False)
+    except UnicodeDecodeError:
+        return False
+    return max(text, default="") >= FIRST_CHINESE
 
 
 def _is_gb18030(path: Path) -> bool:

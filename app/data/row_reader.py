@@ -181,7 +181,7 @@ class _Beginning:
     def columns(self, options: ReadOptions, need_label: bool, find_pairs: bool) -> Columns:
         """Return the columns of the file; raises InputError where they cannot be told."""
         if self.is_text(need_label):
-            return Columns(text=(0,), pair=(), label=(), width=1, facts=ColumnFacts(roles={"text": "'0'"}))
+            return Columns(text=(0,), pair=(), label=(), width=1, facts=ColumnFacts())
         self.check_first()
         first = self.first
         try:

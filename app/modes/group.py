@@ -45,6 +45,9 @@ class Group:
         """Return rank 0's `value` (any picklable object) on every rank."""
         return value
 
+    def wait_for_rank_0(self) -> None:
+        """Wait until rank 0 calls this as well, for as long as that takes; a collective has a time limit."""
+
     def gather_values(self, value: Any) -> list[Any]:
         """Return every rank's `value`, which can be written as JSON, in the order of ranks, on every rank."""
         content = json.dumps(value).encode()
@@ -70,6 +73,7 @@ class Group:
                 own_error = error
                 error_class = InputError if isinstance(error, InputError) else TrainingError
                 failure = error_class(f"rank 0 has ended: {error}")
+        self.wait_for_rank_0()
         result, failure = self.broadcast((result, failure))
         if failure is None:
             return result

@@ -3,6 +3,7 @@ over gloo or what the device has."""
 
 import os
 import platform
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,10 @@ from ..runtime.processes import end_with_launcher
 from .group import Group
 from .heartbeat import Heartbeat
 
-TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
+# Of a collective, in which others wait while a machine with a cache of its own tokenises a large file
+TIMEOUT = timedelta(minutes=30)
+LONGEST_SLEEP = 1.0  # seconds between two looks whether rank 0 is done
+WORKS_OF_RANK_0 = "works_of_rank_0"  # the key of the store that counts what rank 0 has done
 
 
 class TorchGroup(Group):
@@ -24,6 +28,7 @@ class TorchGroup(Group):
 
     def __init__(self) -> None:
         self.heartbeat: Heartbeat | None = None
+        self.num_works = 0
         try:
             self.read_environment()
             self.store = self.open_store()
@@ -116,6 +121,17 @@ class TorchGroup(Group):
 
     def add_up(self, values: torch.Tensor) -> None:
         dist.all_reduce(values)
+
+    def wait_for_rank_0(self) -> None:
+        self.num_works += 1
+        if self.rank == 0:
+            self.store.add(WORKS_OF_RANK_0, 1)
+            return
+        # The heartbeat ends this process where rank 0 does not respond any more
+        seconds = 0.001
+        while self.store.add(WORKS_OF_RANK_0, 0) < self.num_works:
+            time.sleep(seconds)
+            seconds = min(2 * seconds, LONGEST_SLEEP)
 
     def broadcast(self, value: Any) -> Any:
         holder = [value]

@@ -13,7 +13,7 @@ import numpy as np
 from ..tasks.task import Task
 from ..text_table import short_label
 from ..words import _, joined, rows_in_words
-from .commands import cross_validation_command, suggest_command, training_command_with
+from .advised_commands import AdvisedCommands
 from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
 from .paired_differences import verdict_on
@@ -73,9 +73,9 @@ class Evidence:
 
     `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
     where it is the same loss. `train_losses` are these means in any case, and `learning_rate` is the highest
-    of the run. `class_rows` says how many training rows each label has. `given` are the settings that were
-    given for the run, by dotted names. `longer` and `instead` are changes of them: to train for twice as
-    long, and to try where a linear model is as good. `epochs` and `steps_per_epoch` are those of the run.
+    of the run. `class_rows` says how many training rows each label has. `longer` and `instead` are changes of
+    the settings: to train for twice as long, and to try where a linear model is as good; `commands` make a
+    command of them. `epochs` and `steps_per_epoch` are those of the run.
     """
 
     metrics: Mapping
@@ -85,7 +85,7 @@ class Evidence:
     held_out: HeldOut | None
     class_rows: Mapping[str, int]
     dev_rows: int
-    given: Mapping[str, Any]
+    commands: AdvisedCommands
     longer: Mapping[str, Any]
     instead: Mapping[str, Any]
     epochs: int
@@ -152,7 +152,7 @@ def command_with_other_rate(evidence: Evidence) -> str:
         other_rate = "3e-5"
     if rate < lowest_rate:
         other_rate = "1e-4"
-    return training_command_with(evidence.given, {"train.learning_rate": other_rate})
+    return evidence.commands.training({"train.learning_rate": other_rate})
 
 
 def advice_on_baselines(task: Task, evidence: Evidence) -> Advice | None:
@@ -174,7 +174,7 @@ def advice_on_baselines(task: Task, evidence: Evidence) -> Advice | None:
         baseline=_(name),
         theirs=baseline_metrics[key],
     )
-    return Advice(sentence, training_command_with(evidence.given, evidence.instead))
+    return Advice(sentence, evidence.commands.training(evidence.instead))
 
 
 def advice_on_loss(evidence: Evidence) -> Advice | None:
@@ -196,7 +196,7 @@ def advice_on_loss(evidence: Evidence) -> Advice | None:
         "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
         "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train longer:"
     ).format(fall=1 - last / before, before=before, last=last, train=train_loss)
-    return Advice(sentence, training_command_with(evidence.given, evidence.longer))
+    return Advice(sentence, evidence.commands.training(evidence.longer))
 
 
 def advice_on_overfitting(evidence: Evidence) -> Advice | None:
@@ -221,7 +221,7 @@ def advice_on_overfitting(evidence: Evidence) -> Advice | None:
         "The model overfits: the loss of training fell to {train:.4f}, while that on dev rose from "
         "{lowest:.4f} at step {step} to {last:.4f}, so its probabilities are too sure."
     ).format(train=train_loss, lowest=lowest["loss"], step=lowest["step"], last=last)
-    return Advice(f"{sentence} {remedy}", training_command_with(evidence.given, change))
+    return Advice(f"{sentence} {remedy}", evidence.commands.training(change))
 
 
 def advice_on_chance(task: Task, evidence: Evidence, folder: Path) -> Advice | None:
@@ -244,7 +244,7 @@ def advice_on_chance(task: Task, evidence: Evidence, folder: Path) -> Advice | N
         low=-high,
         high=-low,
     )
-    return Advice(sentence, cross_validation_command(folder))
+    return Advice(sentence, evidence.commands.cross_validation(folder))
 
 
 def advice_on_test_rows(task: Task, evidence: Evidence, folder: Path) -> Advice | None:
@@ -262,7 +262,7 @@ def advice_on_test_rows(task: Task, evidence: Evidence, folder: Path) -> Advice 
         "The report is about {rows} only, so {metric} may be anything from {low:.2f} to "
         "{high:.2f}. A cross-validation with the same settings tests every row:"
     ).format(rows=rows_in_words(num_rows), metric=BY_KEY[key].name, low=low, high=high)
-    return Advice(sentence, cross_validation_command(folder))
+    return Advice(sentence, evidence.commands.cross_validation(folder))
 
 
 def advice_on_labels(evidence: Evidence, folder: Path) -> Advice | None:
@@ -288,7 +288,7 @@ def advice_on_labels(evidence: Evidence, folder: Path) -> Advice | None:
         "hardly fewer than of the next {rows}: the labels may be wrong. A cross-validation with the "
         "same settings lists them, to be looked at:"
     ).format(rows=num_surest, differ=num_wrong)
-    return Advice(sentence, cross_validation_command(folder))
+    return Advice(sentence, evidence.commands.cross_validation(folder))
 
 
 def advice_on_classes(evidence: Evidence, folder: Path) -> Advice | None:
@@ -311,4 +311,4 @@ def advice_on_classes(evidence: Evidence, folder: Path) -> Advice | None:
         classes=len(small_classes),
         shown=joined(smallest),
     )
-    return Advice(sentence, suggest_command(folder))
+    return Advice(sentence, evidence.commands.suggestion(folder))

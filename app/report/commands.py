@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from ..config.command_line import FOR_RANDOM_WEIGHTS
 from ..config.schema import DataConfig
 from ..data.files import files_of
 from ..data.read import ReadOptions
@@ -18,7 +15,6 @@ from ..errors import InputError
 from ..program import IN_A_CLONE, PROGRAM, ROOT, file_here, is_in_root
 
 PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")  # these characters, also Chinese ones, mean nothing to a shell
-PLAIN_VALUE = re.compile("[^-=][^=]*$")  # is not taken for an option
 EXAMPLE_TEXT = "今天真开心"
 
 
@@ -61,32 +57,6 @@ def training_command(*words: str) -> str:
     return " ".join([program, *words])
 
 
-def training_command_with(given: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
-    """Return the command that trains with the settings `given` and `changes`, values by dotted names. Those
-    of random weights are left out where the changes name a model."""
-    settings = {**given, **changes}
-    if "model.name" in changes:
-        for name in ("model.config", *FOR_RANDOM_WEIGHTS):
-            settings.pop(name, None)
-    words = []
-    for name, value in settings.items():
-        text = option_text(value)
-        if text and PLAIN_VALUE.match(text):
-            words += [f"--{name}", quoted(text)]
-        else:
-            words.append(quoted(f"--{name}={text}"))
-    return training_command(*words)
-
-
-def option_text(value: Any) -> str:
-    """Return the value of a setting as it stands on the command line, where a text stands as it is."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return "none"
-    return json.dumps(value, ensure_ascii=False)
-
-
 def script_command(name: str) -> str:
     """Return how a script of the repository is started from the current folder."""
     return f"python {quoted(file_here(name))}"
@@ -114,15 +84,3 @@ def first_train_file(names: Sequence[str]) -> str:
 def command_after_pretraining(folder: Path) -> str:
     """Return the command that trains a classifier on rows.tsv from the model in `folder`."""
     return training_command("--model.name", path_word(folder), "--data.train", "rows.tsv")
-
-
-def cross_validation_command(folder: Path) -> str:
-    """Return the command of a cross-validation with the settings of the run in `folder`."""
-    settings = path_word(folder / "config.yaml")
-    output = path_word(f"{folder}-5-folds")
-    return verb_command("cross-validate", "--folds 5", "--config", settings, "--output.dir", output)
-
-
-def suggest_command(folder: Path) -> str:
-    """Return the command that chooses rows of new.csv by the run in `folder`."""
-    return verb_command("suggest", path_word(folder), "new.csv", "next.csv")

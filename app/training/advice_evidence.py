@@ -7,6 +7,7 @@ import numpy as np
 from ..config.schema import SETTINGS, Config, TrainConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..report.advice import Evidence, HeldOut
+from ..report.advised_commands import AdvisedCommands, CallsOfPython
 from ..report.logits_file import SplitLogits
 from ..tasks.decision_file import FITTED_ON
 from ..tasks.task import Task
@@ -48,7 +49,7 @@ def evidence_of(
         held_out=held_out,
         class_rows=dataset.statistics["train"].get("classes", {}),
         dev_rows=dev_rows,
-        given=given_settings(components.config),
+        commands=advised_commands(components.config),
         longer=longer_training(components.config),
         instead={"model.name": other_model(components.config)},
         epochs=train.epochs,
@@ -71,6 +72,13 @@ def decisions_on(task: Task, splits: list[SplitLogits]) -> HeldOut:
         confidence.append(scores.confidence)
         correct.append(scores.correct)
     return HeldOut(np.concatenate(confidence), np.concatenate(correct))
+
+
+def advised_commands(config: Config) -> AdvisedCommands:
+    """Return how a run can be trained again: by commands, or from the Python program that has its rows."""
+    if config.is_of_program:
+        return CallsOfPython()
+    return AdvisedCommands(given_settings(config))
 
 
 def given_settings(config: Config) -> dict[str, Any]:

@@ -317,7 +317,9 @@ class Run:
             command = command_after_pretraining(self.folder)
             lines.append(f"  train a classifier on rows with labels, here in rows.tsv, with: {command}")
             return lines
-        train_table = self.components.dataset.splits["train"].table
-        command = predict_command(self.folder, self.config.data, train_table.sources[0])
+        train_file = self.components.dataset.splits["train"].table.sources[0]
+        if self.config.is_of_program:
+            train_file = "FILE"
+        command = predict_command(self.folder, self.config.data, train_file)
         lines.append(f"  classify text with: {command}")
         return lines

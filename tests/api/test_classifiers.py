@@ -1,6 +1,7 @@
 """A trained model and the estimator from Python, in scikit-learn's tools, in threads, and installed."""
 
 import copy
+import json
 import pickle
 import re
 import shutil
@@ -401,6 +402,10 @@ def test_a_fit_prints_only_when_asked_and_leaves_the_output_of_others_alone(tmp_
     printed = capsys.readouterr().out
     assert ("Report on train" in printed) == verbose
     assert verbose or printed == ""
+    # The rows are in a file that is gone, so no command can name them
+    advice = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))["what_next"]
+    assert any(item["command"].startswith("cross_val_predict(classifier.") for item in advice)
+    assert not any("train.jsonl" in item["command"] for item in advice)
 
 
 def test_a_missing_encoder_is_an_error_with_its_command(monkeypatch, tmp_path):

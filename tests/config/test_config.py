@@ -209,6 +209,14 @@ def test_none_of_the_command_line_unsets_what_a_file_sets_and_a_label_may_be_cal
     assert load(text, "--data.labels", "[none, against]").data.labels == ["none", "against"]
 
 
+@pytest.mark.parametrize("words", [["--model.prefix="], ["--model.prefix", ""], ["model.prefix="]])
+def test_an_empty_prefix_is_no_words(load, words):
+    """It is not the same as none, by which e5 has its own."""
+    assert load_config(words).model.prefix == ""
+    assert load("model: {prefix: 'query: '}", *words).model.prefix == ""
+    assert load("model: {prefix: ''}").model.prefix == ""
+
+
 def test_the_names_of_earlier_versions_in_the_files_of_their_runs_are_read(write):
     text = "data:\n  quoting: none\n  train: a.csv\n  of_another_version: 1\ntrain:\n  class_weights: none\n"
     path = write("config.yaml", text)

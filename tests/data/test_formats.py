@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from app.config.schema import FormatName
-from app.data.encodings import file_encoding
+from app.data.encodings import Stream, file_encoding
 from app.data.read import FORMATS, ReadOptions, recognised
 from app.data.row_reader import open_records, open_rows
 from app.data.rows import Row
@@ -327,6 +327,23 @@ def test_utf_8_with_chinese_characters_is_utf_8_whatever_was_set(write, opened, 
     table = opened(train=str(in_chinese), test=str(path), encoding="gb18030").files["test"]
     assert table.row(0).text == "今天真开"
     assert "encoding utf-8, not gb18030" in table.columns
+
+
+def test_a_stream_of_utf_8_is_read_as_such_whatever_the_run_s_encoding(write):
+    """A pipe into `predict` of a model whose train file was in GB18030; its last character is cut in half
+    where it is looked at."""
+    trained = trained_with(write("a.csv", b"").parent, {"encoding": "gb18030", "text_column": 0})
+    for text, encoding, is_read_as in [
+        ("今天真开\n气死我了\n", "utf-8", "utf-8"),
+        ("今天真开\n气死我了\n", "utf-8-sig", "utf-8"),
+        ("今天真开\n气死我了\n", "utf-16", "utf-16"),
+        ("今天真开\n气死我了\n", "gb18030", "gb18030"),
+        ("a" + "今" * 200_000 + "\n", "utf-8", "utf-8"),
+    ]:
+        stream = Stream("<stdin>", io.BufferedReader(io.BytesIO(text.encode(encoding))))
+        options = options_of_run(stream, trained)
+        assert options.encoding == is_read_as
+        assert [row.text for row in open_rows(stream, options, need_label=False).rows()] == text.split()
 
 
 def test_three_short_lines_of_gb18030_are_read(write):

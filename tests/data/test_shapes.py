@@ -47,6 +47,7 @@ def test_a_folder_for_each_label(tmp_path, opened_folder, ending, encoding):
     (tmp_path / "news" / ".DS_Store").write_text("")
     dataset = opened_folder("news")
     assert sorted(rows_of(dataset)) == sorted((f"{text}\n第二行很好", label) for text, label in ROWS)
+    assert "has texts too" not in dataset.files["train"].columns
     (tmp_path / "news" / "体育" / "0.txt").write_text("换了一个文本", encoding=encoding)
     assert ("换了一个文本", "体育") in rows_of(opened_folder("news"))
     (tmp_path / "news" / "体育" / "1.txt").write_bytes(b"\xff\xfe\xff")
@@ -315,6 +316,15 @@ def test_an_unused_column_of_texts_names_the_settings_for_it(opened):
     rows = [json.dumps({"query": text, "title": f"标题{text}", "label": label}) for text, label in ROWS]
     table = opened("jsonl", train=lines(rows)).files["train"]
     assert "'query' has texts too: set --data.text_pair_column for pairs" in table.columns
+
+
+@pytest.mark.parametrize("place", ["图片/{}.jpg", "/数据/{}", "C:\\数据\\{}", "https://example.com/新闻/{}"])
+def test_names_of_files_and_addresses_are_no_texts(opened, place):
+    rows = []
+    for number, (text, label) in enumerate(ROWS):
+        rows.append(json.dumps({"text": text, "place": place.format(number), "label": label}))
+    table = opened("jsonl", train=lines(rows)).files["train"]
+    assert table.columns == "text 'text', label 'label'; not used: 'place'"
 
 
 # Files that are read as the train file was

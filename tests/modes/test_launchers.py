@@ -5,6 +5,9 @@ import os
 import platform
 import re
 import sys
+import time
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from shlex import split
 
@@ -13,7 +16,7 @@ import torch
 
 from app.config.command_line import load_config
 from app.errors import InputError
-from app.modes import check_world_size
+from app.modes import check_world_size, torch_group
 from app.modes.launch import launch_command
 from app.modes.torch_group import TorchGroup
 from app.run import main, work
@@ -99,6 +102,28 @@ def count_beside_others(hosts: list[str], folder: Path) -> int:
 def test_processes_of_a_machine_are_counted_where_the_launcher_does_not_say_how_many(tmp_path):
     fork(count_beside_others, (["one", "other", "one"], tmp_path), 3, tmp_path / "log")
     assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["2", "1", "2"]
+
+
+def work_for_longer_than_a_collective(folder: Path) -> int:
+    """Be one of two ranks, of which rank 0 works for three times as long as a collective waits."""
+    torch_group.TIMEOUT = timedelta(seconds=2)
+    group = TorchGroup()
+    group.join(torch.device("cpu"), timeout=60)
+    results = [group.on_rank_0(partial(sleep_and_return, seconds)) for seconds in (0, 6, 0)]
+    (folder / str(group.rank)).write_text(str(results))
+    group.broadcast(None)
+    return 0
+
+
+def sleep_and_return(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_ranks_wait_for_rank_0_for_longer_than_for_a_collective(tmp_path):
+    """Rank 0 may fit a linear head for hours."""
+    fork(work_for_longer_than_a_collective, (tmp_path,), 2, tmp_path / "log")
+    assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["[0, 6, 0]"] * 2
 
 
 def train_as_by_mpirun(has_names: bool, words: list[str]) -> int:

@@ -42,6 +42,8 @@ TYPES = {
     "uint64": (pa.array([2**64 - 1], pa.uint64()), "18446744073709551615", 2**64 - 1, "18446744073709551615"),
     "digits": (pa.array([123456789012345]), "123456789012345", 123456789012345, 123456789012345),
     "double": (pa.array([0.1]), "0.1", 0.1, 0.1),
+    "single": (pa.array([0.1], pa.float32()), "0.1", 0.1, 0.1),
+    "singles": (pa.array([[0.1, None]], pa.list_(pa.float32())), "[0.1, null]", [0.1, None], "[0.1, null]"),
     "large_double": (pa.array([1e20]), "1e+20", 1e20, 1e20),
     "double_of_an_id": (
         pa.array([1234567890123456.0]),

@@ -118,7 +118,7 @@ def test_standard_input_is_read_as_it_comes(checkpoint):
     records = list(csv.DictReader(io.StringIO(ended.stdout.decode(), newline="")))
     assert values_of(records, "line") == ["1", "3"]
     assert values_of(records, "text") == ["今天", "真好"]
-    assert ended.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
+    assert ended.stderr.decode() == "<stdin>: 2 rows (texts without columns)\n"
 
 
 BAD = {

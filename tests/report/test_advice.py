@@ -1,5 +1,6 @@
 """What next?"""
 
+import ast
 import re
 import shlex
 from dataclasses import replace
@@ -9,10 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from app.api.text_classifier import TextClassifier
 from app.config.command_line import load_config
 from app.config.schema import ModelConfig
 from app.report.advice import Advice, Evidence, HeldOut, render_advice, what_next
-from app.report.commands import training_command_with
+from app.report.advised_commands import AdvisedCommands, CallsOfPython
 from app.report.paired_differences import MODEL_MINUS_BASELINE
 from app.tasks import open_task
 from app.training.advice_evidence import evidence_of
@@ -76,7 +78,7 @@ def advice(
         held_out=wrong_where_unsure(),
         class_rows=dict.fromkeys(NAMES, 500),
         dev_rows=400,
-        given={"data.train": "my rows.csv"},
+        commands=AdvisedCommands({"data.train": "my rows.csv"}),
         longer={"train.epochs": 6},
         instead={"model.name": "hfl/chinese-macbert-base"},
         epochs=3,
@@ -132,6 +134,38 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
     assert chinese[key].sentence.endswith("：")
     assert not re.search("[,;()]", chinese[key].sentence)
     assert render_advice(english).splitlines()[1:] == [f"  - {english[key].text}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "metrics", "call"),
+    [
+        (
+            {"learning_rate": 1.0},
+            {"macro_f1": 0.25},
+            "classifier.set_params(learning_rate=3e-5, output_dir='another-run').fit(texts, labels)",
+        ),
+        (
+            {},
+            {"macro_f1": 0.1},
+            "classifier.set_params(model='hfl/chinese-macbert-base', output_dir='another-run')"
+            ".fit(texts, labels)",
+        ),
+        ({}, {"rows": 30}, "cross_val_predict(classifier.set_params(output_dir=None), texts, labels, cv=5)"),
+        (
+            {"class_rows": {"中性": 500, "负面": 7}},
+            {},
+            "classifier.predict_proba(texts_of_new_csv).max(axis=1).argsort()[:50]",
+        ),
+    ],
+)
+def test_a_python_program_is_told_calls(changes, metrics, call):
+    """A command would need a file of the rows, which the program has."""
+    [told] = advice(changes=changes | {"commands": CallsOfPython()}, metrics=metrics).values()
+    assert told.command == call
+    expression = ast.parse(call, mode="eval")
+    for part in ast.walk(expression):
+        if isinstance(part, ast.Call) and ast.unparse(part.func) == "classifier.set_params":
+            assert {keyword.arg for keyword in part.keywords} <= TextClassifier().get_params().keys()
 
 
 @pytest.mark.parametrize(
@@ -228,7 +262,7 @@ def test_a_command_has_the_settings_that_were_given_and_the_change(name, max_ste
         plan=SimpleNamespace(steps_per_epoch=1),
     )
     evidence = evidence_of(components, "train", {}, {}, [])
-    command = training_command_with(evidence.given, evidence.longer)
+    command = evidence.commands.training(evidence.longer)
     assert command.endswith(f" {longer}")
     python, script, *words = shlex.split(command)
     assert (python, script) == ("python", "run_single.py")
@@ -239,7 +273,7 @@ def test_a_command_has_the_settings_that_were_given_and_the_change(name, max_ste
     assert again.output.dir is None
     assert again.output.resume == "never"
 
-    other = load_config(shlex.split(training_command_with(evidence.given, evidence.instead))[2:])
+    other = load_config(shlex.split(evidence.commands.training(evidence.instead))[2:])
     assert other.model == ModelConfig(name=evidence.instead["model.name"], prefix="")
     assert other.train == given.train
     assert name == "random" or evidence.instead == {"model.name": "hfl/chinese-macbert-base"}
