@@ -135,6 +135,14 @@ class Mode:
         make the optimizer's step. Return the norm before, (), and whether the step was
         skipped: fp16 overflowed."""
         self.scaler.unscale_(self.optimizer)
+        norm = self.clip_gradients(max_norm)
+        scale = self.scaler.get_scale()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return norm, self.scaler.get_scale() < scale
+
+    def clip_gradients(self, max_norm: float) -> torch.Tensor:
+        """Clip the L2 norm of all gradients to `max_norm` (0: only measure); return the norm before, ()."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
         # On the CPU, gradients that need no clipping are left alone; elsewhere the device would have to be
@@ -142,10 +150,7 @@ class Mode:
         is_below = norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)
         if max_norm and not is_below:
             nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
-        scale = self.scaler.get_scale()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return norm, self.scaler.get_scale() < scale
+        return norm
 
     # The state of training has one form, whole tensors on the CPU by the parameter names of transformers'
     # model, so that a run can be resumed in another mode or number of processes. Every rank calls what

@@ -30,6 +30,12 @@ class CudaGraphs:
             function()
         return graph.replay
 
+    def record_and_run(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Record a function, and do what it does once; return what `record` does, and raise the same."""
+        replay = self.record(function)
+        replay()
+        return replay
+
     def has_memory_for(self, passes: Callable[[], None], other_bytes: int) -> bool:
         """Return whether there is memory for graphs of `passes`, beside such passes that are not recorded and
         `other_bytes`. It calls `passes` once."""

@@ -200,6 +200,13 @@ class RecordedPasses:
                 return False
         return True
 
+    @property
+    def place_of_gradients(self) -> int:
+        """Return which memory has the gradients of this step: each size has its own, but for the buffer."""
+        if self.buffer is not None:
+            return 0
+        return self.current.num_tokens
+
     def load(self, rows: np.ndarray, step: int, masks: StepMasks) -> Batch:
         """Return the batch of the rows, filled up, where the graphs of its size read it."""
         size = self.size_of(rows)
@@ -275,6 +282,7 @@ class PassesOfOneSize:
     def __init__(self, model: BareModel, example: Batch, buffer: GradientBuffer | None = None) -> None:
         self.model = model
         self.buffer = buffer
+        self.num_tokens = example.inputs["input_ids"].shape[1]
         device = next(iter(model.parameters.values())).device
         self.is_pinned = device.type == "cuda"
         tensors = example.tensors()

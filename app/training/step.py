@@ -19,6 +19,7 @@ from ..modes.mode import Mode
 from ..runtime.memory import give_back_memory
 from .out_of_memory import is_out_of_memory, replace_onednn
 from .recorded_passes import RecordedPasses, Shards, record_passes
+from .recorded_update import RecordedUpdate
 from .step_results import PassesResult, StepResult
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,9 @@ class Step:
         self.config = mode.config.train
         self.launched = LaunchedPasses(mode, loader)
         self.recorded: RecordedPasses | None = None
+        self.recorded_update: RecordedUpdate | None = None
+        # The passes of the step that is made
+        self.passes: LaunchedPasses | RecordedPasses = self.launched
         # R-Drop compares two predictions of each row of a micro-batch.
         self.copies = 2 if self.config.r_drop else 1
         self.why_not_by_row = mode.unwrapped_module().why_not_by_row(loader.layout)
@@ -84,14 +88,14 @@ class Step:
             return
         first_steps = [self.split_batch(plan.batch(step), max_rows) for step in range(num_steps)]
         self.recorded = record_passes(self.mode, self.loader, recorder, first_steps, self.copies)
+        if self.recorded is not None and RecordedUpdate.is_possible(self.mode):
+            self.recorded_update = RecordedUpdate(self.mode, recorder)
 
     def run(self, progress: RunProgress, batch: np.ndarray, learning_rate: float) -> StepResult:
         """Train on the rows at `batch`, the global batch of step `progress.step`; every rank calls it."""
         passes_result = self.gradients_within_memory(progress, batch)
         self.before_update()
-        for group in self.mode.optimizer.param_groups:
-            group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-        norm, is_skipped = self.mode.step(self.config.max_grad_norm)
+        norm, is_skipped = self.update(learning_rate)
         self.mode.optimizer.zero_grad()
         progress.step += 1
         progress.updates += not is_skipped
@@ -105,6 +109,17 @@ class Step:
             skipped=is_skipped,
         )
 
+    def update(self, learning_rate: float) -> tuple[torch.Tensor, bool]:
+        """Change the weights by their gradients, and return the norm of these before clipping, and whether
+        the update was skipped: fp16 overflowed."""
+        groups = self.mode.optimizer.param_groups
+        rates = [learning_rate * group.get("lr_scale", 1.0) for group in groups]
+        if self.recorded_update is not None and self.passes is self.recorded:
+            return self.recorded_update.run(rates, self.recorded.place_of_gradients), False
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+        return self.mode.step(self.config.max_grad_norm)
+
     def gradients(self, step: int, batch: np.ndarray, shards: Shards) -> PassesResult:
         """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), which `shards` deal
         to the ranks."""
@@ -115,21 +130,21 @@ class Step:
             # With a function of step and rank, resuming needs no state of a generator
             seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
             torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
-        passes = self.launched
+        self.passes = self.launched
         if self.recorded is not None and self.recorded.can_compute(shards):
-            passes = self.recorded
+            self.passes = self.recorded
         divisor = self.loader.divisor(batch, step)
         loss_sum = torch.zeros((), device=mode.device)
         positions = []
         finite = []
         with mode.precision.cached_autocast():
             for index, rows in enumerate(own_micro_batches):
-                micro_batch = passes.load(rows, step, masks)
+                micro_batch = self.passes.load(rows, step, masks)
                 # Gradients are exchanged with the other ranks in the last one only.
                 with mode.micro_batch(is_last=index == len(own_micro_batches) - 1):
-                    outputs = micro_batch.row_outputs(passes.forward(micro_batch.inputs))
+                    outputs = micro_batch.row_outputs(self.passes.forward(micro_batch.inputs))
                     micro_loss = self.micro_loss(outputs, micro_batch.labels)
-                    passes.backward(micro_loss / divisor)
+                    self.passes.backward(micro_loss / divisor)
                 loss_sum += micro_loss.detach()
                 positions.append(micro_batch.positions[micro_batch.label_rows].numpy())
                 finite.append(outputs.detach().isfinite().all(dim=1))

@@ -9,6 +9,7 @@ import torch
 from app.batching.collate import FilledSize, StepMasks
 from app.batching.joined_tensors import joined, places_of, views_of
 from app.modes.mode import DDP, Single
+from app.training import recorded_passes
 from app.training.step import Step
 from tests.modes.broken_modes import PlainCalls
 from tests.training.tiny_training import SETTINGS, Training
@@ -104,6 +105,61 @@ def test_replayed_passes_train_the_same_weights(pairs, changes, shape, caplog):
         difference = (replayed.weights[name] - value).norm()
         # The exact gradient of this bias is 0, which AdamW blows up
         assert "key.bias" in name or difference <= limit * value.norm() + limit, name
+
+
+class CountsUpdates(PlainCalls):
+    num_recorded = 0
+
+    def record_and_run(self, function):
+        self.num_recorded += 1
+        return super().record_and_run(function)
+
+
+class UpdatesCounted(Single):
+    """One process that says how many updates were recorded."""
+
+    def recorder(self):
+        self.updates = CountsUpdates()
+        return self.updates
+
+
+def test_an_update_is_recorded_for_the_gradients_of_each_size(monkeypatch):
+    monkeypatch.setattr(recorded_passes, "ROUND_TOKENS_TO", 1)
+    training = Training(SETTINGS, UpdatesCounted, varlen=True, dropout=0.2).run()
+    num_steps = 4 * training.plan.steps_per_epoch
+    recorder = training.mode.updates
+    # The first update makes the state of AdamW; batches have two sizes
+    assert recorder.num_recorded == 2
+    # Both passes of each step, and all updates but the first and those that are recorded
+    assert recorder.num_calls == 3 * num_steps - 3
+    [rate] = {group["lr"].item() for group in training.mode.optimizer.param_groups}
+    assert rate == pytest.approx(training.steps[-1].learning_rate)
+
+
+@pytest.mark.parametrize("changes", [{"precision": "fp16"}, {"optimizer": "sgd"}])
+def test_updates_that_the_host_waits_for_or_of_another_optimizer_are_not_recorded(changes):
+    training = Training(replace(SETTINGS, **changes), UpdatesCounted, varlen=True).run(until=4)
+    assert training.mode.updates.num_calls == 2 * 4
+    assert training.mode.updates.num_recorded == 0
+
+
+class Waiting(CountsUpdates):
+    def record_and_run(self, function):
+        self.num_recorded += 1
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+class UpdatesWait(UpdatesCounted):
+    def recorder(self):
+        self.updates = Waiting()
+        return self.updates
+
+
+def test_updates_that_cannot_be_recorded_are_made_kernel_by_kernel(caplog):
+    training = Training(SETTINGS, UpdatesWait, varlen=True, dropout=0.2).run(until=6)
+    message = "updates are not recorded as CUDA graphs: operation not permitted when stream is capturing"
+    assert caplog.text.count(message) == training.mode.updates.num_recorded == 1
+    training.assert_same_bits(Training(SETTINGS, Replayed, varlen=True, dropout=0.2).run(until=6))
 
 
 class Counted(Replayed):

@@ -19,6 +19,7 @@ BESIDE = {
     "app/training/log.py",
     "app/training/open_run.py",
     "app/training/recorded_passes.py",
+    "app/training/recorded_update.py",
     "app/training/step.py",
     "app/training/step_results.py",
     "app/training/token_limit.py",
