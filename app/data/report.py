@@ -225,6 +225,11 @@ def doubtful_labels(names: list[str]) -> list[str]:
     return doubtful
 
 
+def is_missing(label: str) -> bool:
+    """Return whether a label is how programs and people write a missing value."""
+    return _without_details(label) in MISSING_VALUES
+
+
 def _without_details(label: str) -> str:
     """Return what a person sees of a label at a quick look."""
     text = unicodedata.normalize("NFKC", label)

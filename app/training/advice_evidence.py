@@ -1,11 +1,13 @@
 """What the advice of a report is based on."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..config.schema import SETTINGS, Config, TrainConfig
 from ..config.shipped import E5_SMALL, e5_file
+from ..data.report import is_missing
 from ..report.advice import Evidence, HeldOut
 from ..report.advised_commands import AdvisedCommands, CallsOfPython
 from ..report.logits_file import SplitLogits
@@ -47,7 +49,7 @@ def evidence_of(
         train_losses=train_losses,
         learning_rate=train.learning_rate,
         held_out=held_out,
-        class_rows=dataset.statistics["train"].get("classes", {}),
+        class_rows=rows_of_classes(dataset.statistics["train"]),
         dev_rows=dev_rows,
         commands=advised_commands(components.config),
         longer=longer_training(components.config),
@@ -55,6 +57,16 @@ def evidence_of(
         epochs=train.epochs,
         steps_per_epoch=components.plan.steps_per_epoch,
     )
+
+
+def rows_of_classes(statistics: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many rows each class has, by the statistics of a split; a label that is a missing value is
+    left out, as no more rows of it are wanted."""
+    class_rows = {}
+    for name, num_rows in statistics.get("classes", {}).items():
+        if not is_missing(name):
+            class_rows[name] = num_rows
+    return class_rows
 
 
 def is_loss_of_dev(train: TrainConfig) -> bool:

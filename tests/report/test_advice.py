@@ -254,7 +254,9 @@ def test_a_command_has_the_settings_that_were_given_and_the_change(name, max_ste
     # As assembled: with the epochs and the rate that follow from the data
     train = replace(config.train, epochs=3, learning_rate=2e-4, max_steps=max_steps)
     config = replace(config, train=train)
-    dataset = SimpleNamespace(statistics={"train": {}}, splits={"train": range(9), "dev": range(5)})
+    dataset = SimpleNamespace(
+        statistics={"train": {"classes": {"正面": 9, "-": 1}}}, splits={"train": range(9), "dev": range(5)}
+    )
     components = SimpleNamespace(
         config=config,
         dataset=dataset,
@@ -262,6 +264,8 @@ def test_a_command_has_the_settings_that_were_given_and_the_change(name, max_ste
         plan=SimpleNamespace(steps_per_epoch=1),
     )
     evidence = evidence_of(components, "train", {}, {}, [])
+    # Nobody labels more rows without a label
+    assert evidence.class_rows == {"正面": 9}
     command = evidence.commands.training(evidence.longer)
     assert command.endswith(f" {longer}")
     python, script, *words = shlex.split(command)
