@@ -1,14 +1,11 @@
 """The verbs for a trained model, without predict; their docstrings are their helps."""
 
-import argparse
 import logging
-import os
-import re
 import signal
 import sys
 from pathlib import Path
 
-from ..errors import InputError, needed, say, show
+from ..errors import needed, say, show
 from ..prediction import STRATEGIES
 from .named_model import (
     add_checkpoint,
@@ -19,11 +16,7 @@ from .named_model import (
     take_model,
 )
 from .parser import DEVICES, Parser, add_computing, add_overwrite, number
-
-KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
-# A header of HTTP can have such a key
-KEY_FORM = re.compile(r"[!-~]([ -~]*[!-~])?")
-HOST_NAME = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+")
+from .server_options import add_address, read_api_key
 
 
 def explain(argv: list[str], program: str) -> int:
@@ -228,11 +221,7 @@ def serve(argv: list[str], program: str) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     args = _serve_parser(program).parse_args(argv)
-    api_key = os.environ.get(KEY)
-    if api_key is not None and not KEY_FORM.fullmatch(api_key):
-        raise InputError(
-            f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
-        )
+    api_key = read_api_key()
     from ..prediction.open_model import ComputeOptions, open_model
 
     with needed("serve"):
@@ -251,36 +240,6 @@ def _serve_parser(program: str) -> Parser:
     parser = Parser(program, serve.__doc__)
     add = parser.add_argument
     add_model(add)
-    add(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)",
-    )
-    add(
-        "--port",
-        type=number(int, 0, 65_535),
-        default=8000,
-        help="port to listen on; 0 is any free one (default: 8000)",
-    )
-    add(
-        "--allowed_hosts",
-        type=_host_names,
-        default=[],
-        metavar="NAME,NAME",
-        help="other names of this server, for the header Host (default: localhost and --host only)",
-    )
+    add_address(add)
     add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
     return parser
-
-
-def _host_names(text: str) -> list[str]:
-    """Return the names of an option; raises ArgumentTypeError for one that is no name of a host."""
-    names = []
-    for part in text.split(","):
-        name = part.strip()
-        if not HOST_NAME.fullmatch(name):
-            raise argparse.ArgumentTypeError(
-                f"names of hosts without a port are needed, separated by commas, found {name or 'nothing'}"
-            )
-        names.append(name)
-    return names

@@ -201,12 +201,15 @@ class Health(TypedDict):
 PredictAnswer = list[Label] | list[list[Label]] | LabelsAndRead | list[LabelsAndRead]
 
 
-def error_statuses(path: str, needs_key: bool) -> dict[int | str, dict[str, Any]]:
-    """Return what OpenAPI says of the errors of a route."""
+def error_statuses(
+    path: str, needs_key: bool, of_routes: dict[str, dict[int, str]] = OF_ROUTES
+) -> dict[int | str, dict[str, Any]]:
+    """Return what OpenAPI says of the errors of a route. `of_routes` has the meanings of statuses that not
+    all routes have, by path."""
     meanings = dict(OF_ALL_ROUTES)
     if needs_key:
         meanings |= NO_KEY
-    meanings |= OF_ROUTES.get(path, {})
+    meanings |= of_routes.get(path, {})
     statuses: dict[int | str, dict[str, Any]] = {503: TOO_MANY_CONNECTIONS}
     for status, meaning in meanings.items():
         statuses[status] = {"model": Error, "description": meaning}

@@ -19,10 +19,15 @@ FILE_EXAMPLE = "/predict_file?name=posts.csv"
 IN_UTF_8 = "save it in UTF-8 and send that file: curl --data-binary @body.json"
 
 
-def add_error_answers(app: FastAPI) -> None:
-    """Let an application answer with each kind of error. The log has the traceback of a defect."""
+def add_error_answers(app: FastAPI, help_page: str) -> None:
+    """Let an application answer with each kind of error. `help_page`, a file in docs/, has its routes. The
+    log has the traceback of a defect."""
+
+    async def answer_http_error(request: Request, error: HTTPException) -> JSONResponse:
+        return _http_error_answer(request, error, help_page)
+
     app.add_exception_handler(RequestValidationError, _answer_invalid_request)
-    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(HTTPException, answer_http_error)
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(TrainingError, _answer_training_error)
     app.add_exception_handler(Exception, _answer_defect)
@@ -90,12 +95,12 @@ def _query_problem(problem: dict) -> str:
     return f"{message}; there are {listed(names)}{nearest(name, names)}"
 
 
-async def _answer_http_error(request: Request, error: HTTPException) -> JSONResponse:
+def _http_error_answer(request: Request, error: HTTPException, help_page: str) -> JSONResponse:
     message = error.detail
     path = shorten(request.url.path)
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        page = file_here("docs/serving.md")
+        page = file_here(help_page)
         message = f"there is no route {path}; {page} lists them, and /openapi.json has their schema"
     elif error.status_code == 405:
         message = f"{path} takes {headers.get('Allow')}, found {shorten(request.method)}"

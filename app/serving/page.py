@@ -1,4 +1,4 @@
-"""The page of a server, where people classify texts."""
+"""The page of a server, one document with all that it needs inside."""
 
 import base64
 import hashlib
@@ -16,11 +16,12 @@ class Page:
     headers: dict[str, str]
 
 
-def read_page() -> Page:
-    """Return the page of a server: one document with its script and style inside, which loads nothing."""
-    html = _read_file("index.html")
-    style = _read_file("style.css")
-    script = _read_file("script.js")
+def read_page(folder: Path = PAGE_FILES) -> Page:
+    """Return the page whose files are in a folder: `index.html` with `style.css` and `script.js` inside,
+    after those that all pages share. It loads nothing."""
+    style = _read_file(PAGE_FILES / "shared.css") + _read_file(folder / "style.css")
+    script = _read_file(PAGE_FILES / "shared.js") + _read_file(folder / "script.js")
+    html = _read_file(folder / "index.html")
     html = html.replace("/* style */", style)
     html = html.replace("/* script */", script)
     # Only this very script and style run, they reach only this server, and no other site may frame the page
@@ -37,8 +38,8 @@ def read_page() -> Page:
     return Page(html, headers)
 
 
-def _read_file(name: str) -> str:
-    return (PAGE_FILES / name).read_text(encoding="utf-8")
+def _read_file(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _source_hash(content: str) -> str:

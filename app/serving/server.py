@@ -8,6 +8,7 @@ import socket
 from contextlib import suppress
 
 import uvicorn
+from fastapi import FastAPI
 
 from ..data.rows import Row
 from ..errors import InputError
@@ -26,10 +27,20 @@ def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket
     """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal.
     `listener` listens on `host`. Raises TrainingError for a model that cannot classify."""
     config = server_config(model, options)
-    address = host
+    logger.info("%s answers on %s", model.folder, address_of(listener, host))
+    return run_server(config, options, host, listener)
+
+
+def address_of(listener: socket.socket, host: str) -> str:
+    """Return the address, for a browser, of a server whose `listener` listens on `host`."""
+    name = host
     if ":" in host:
-        address = f"[{host}]"
-    logger.info("%s answers on http://%s:%d", model.folder, address, listener.getsockname()[1])
+        name = f"[{host}]"
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
+def run_server(config: uvicorn.Config, options: ServeOptions, host: str, listener: socket.socket) -> int:
+    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal."""
     if options.api_key is None and not host.startswith(LOCAL_ADDRESSES):
         logger.warning("other machines can reach %s, and no API key is set", host)
     received: list[int] = []
@@ -54,8 +65,8 @@ def allowed_hosts(host: str, more_names: list[str]) -> tuple[str, ...]:
 
 
 def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
-    """Return how uvicorn runs the application: quietly, HTTP only, with the limits of the options. The model
-    classifies a row first, which raises TrainingError for a model that cannot."""
+    """Return how uvicorn runs the application of a model, which classifies a row first: that raises
+    TrainingError for a model that cannot."""
     pair = None
     if model.trained.has_pairs:
         pair = "好"
@@ -65,10 +76,15 @@ def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
     # objects to look through, it takes a tenth of the server's time
     gc.collect()
     gc.freeze()
+    return uvicorn_config(build_application(model, options), options)
+
+
+def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+    """Return how uvicorn runs an application: quietly, HTTP only, with the limits of the options."""
     # uvicorn warns about each request that is no HTTP
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     return uvicorn.Config(
-        build_application(model, options),
+        app,
         http=LimitedProtocol,
         loop="asyncio",
         limit_concurrency=options.connections + 1,  # uvicorn refuses from this number on

@@ -13,8 +13,8 @@ from shlex import split
 import pytest
 
 from app.commands import VERBS, main, run_verb
-from app.commands.one_model import KEY
 from app.commands.parser import Parser
+from app.commands.server_options import KEY
 from app.config.allowed_values import describe
 from app.config.schema import SETTINGS
 from app.errors import show

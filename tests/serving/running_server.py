@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import httpx2
 import uvicorn
 
-from app.commands.one_model import KEY
+from app.commands.server_options import KEY
 from app.prediction.open_model import OpenedModel
 from app.serving.options import ServeOptions
 from app.serving.server import listen, server_config
@@ -58,10 +58,16 @@ HTTP = httpx2.Client(timeout=120, event_hooks=HOOKS)
 
 @contextmanager
 def running(model: OpenedModel, options: ServeOptions) -> Iterator[str]:
+    """Yield the address of a running server of a model, which ends with the context."""
+    with running_application(server_config(model, options)) as address:
+        yield address
+
+
+@contextmanager
+def running_application(config: uvicorn.Config) -> Iterator[str]:
     """Yield the address of a running server, which ends with the context."""
     listener = listen("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    config = server_config(model, options)
     SCHEMAS[address] = config.app.openapi()
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -1,4 +1,3 @@
-"use strict";
 const SAY = {
   en: {
     title: "Text classifier", texts: "Texts, one a line", textPairs: "Pairs of texts, one a line: text, tab, second text",
@@ -29,21 +28,11 @@ const SAY = {
 };
 // Longer texts are shown with what the model read of them.
 const MAX_SHOWN = 200, MAX_BARS = 8, CHUNK = 32, LONG = 300;
-const at = (id) => document.getElementById(id);
-let language = navigator.language.startsWith("zh") ? "zh" : "en";
 let info = null, file = null, labelled = null, results = [], stopping = false;
 
-function say(name, ...values) {
-  const words = SAY[language][name];
-  return typeof words === "function" ? words(...values) : words;
-}
-
 function showLanguage() {
-  document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
-  for (const element of document.querySelectorAll("[data-say]")) element.textContent = say(element.dataset.say);
+  showWords();
   if (info?.pairs) at("texts-label").textContent = say("textPairs");
-  document.title = say("title");
-  at("language").textContent = language === "zh" ? "English" : "中文";
   at("model").textContent = info ? say("model", info) : "";
 }
 
@@ -51,16 +40,6 @@ function showStatus(text, bad = false) {
   at("status").textContent = text;
   at("status").className = bad ? "bad" : "";
 }
-
-async function ask(path, body, type) {
-  const headers = at("key").value ? { Authorization: `Bearer ${at("key").value}` } : {};
-  if (type) headers["Content-Type"] = type;
-  const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body });
-  if (answer.ok) return answer;
-  throw Object.assign(new Error((await answer.json()).error), { status: answer.status });
-}
-
-const call = async (path, body) => (await ask(path, body && JSON.stringify(body), body && "application/json")).json();
 
 async function loadInfo() {
   try {
@@ -187,10 +166,6 @@ function setBusy(busy) {
   const none = results.filter((row) => row.labels && !chosen(row).length).length;
   const shares = none ? [...most, [say("noLabel"), none]] : most;
   at("counts").textContent = shares.map(([label, count]) => `${label} ${count}`).join(" · ");
-}
-
-function element(name, className, text) {
-  return Object.assign(document.createElement(name), { className, textContent: text ?? "" });
 }
 
 // Texts come from anywhere: they are shown as text, never as HTML.
