@@ -32,11 +32,11 @@ LAYERS = [
         "tasks",
     ),
     *("report", "modes", "checkpoints", "training", "prediction"),
-    *("vectors", "labelling", "explanation", "export", "serving", "run"),
+    *("vectors", "explanation", "export", "serving", "labelling", "run"),
     *("runs", "commands", "api"),
 ]
 # `python -m` runs these; the scripts at the root are found by themselves.
-ENTRIES = ("app", "app.__main__", "app.run", "app.labelling.session", "app.labelling.pool")
+ENTRIES = ("app", "app.__main__", "app.run")
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "app").rglob("*.py"))

@@ -121,7 +121,7 @@ HALF_WIDTH = re.compile(f"{BETWEEN}|{AT_AN_END}|{BRACKETS}", re.MULTILINE)
 
 def chinese_texts() -> dict[str, str]:
     """Return what people read in Chinese, by where it stands: pages without their blocks, inline code and
-    links, the catalogue, and the script of the served page."""
+    links, the catalogue, and the scripts of the served pages."""
     texts = {}
     for path in [*ROOT.glob("*.zh-CN.md"), *ROOT.glob("d*/**/*.zh-CN.md")]:
         without_blocks = re.sub(
@@ -132,8 +132,8 @@ def chinese_texts() -> dict[str, str]:
     for message in read_catalog():
         translation = "\n".join(message.string) if message.pluralizable else message.string
         texts[str(message.id)] = re.sub("`[^`]+`", "x", translation)
-    script = ROOT / "app" / "serving" / "page_files" / "script.js"
-    texts[script.name] = script.read_text(encoding="utf-8")
+    for script in (ROOT / "app").rglob("page_files/script.js"):
+        texts[script.parents[1].name] = script.read_text(encoding="utf-8")
     return texts
 
 

@@ -20,6 +20,7 @@ VERBS = {
     ),
     "learning-curve": (".several_runs:learning_curve", "say whether more training rows would help"),
     "tune": (".several_runs:tune", "search for good settings, and say by how much the search was optimistic"),
+    "label": (".label:label", "label texts on a page, with a model that learns from each answer"),
     "suggest": (".one_model:suggest", "choose which rows of a pool to have labelled next"),
     "export": (".one_model:export", "write a trained model for ONNX Runtime, compared with the original"),
     "serve": (".one_model:serve", "answer requests over HTTP, with a page for people"),

@@ -146,7 +146,7 @@ def test_a_verb_is_called_as_the_program_and_an_unknown_one_names_the_nearest_or
     assert "\nchinese-text-classifier predict --input " in text
 
 
-PACKAGES = {"serve": "fastapi", "explain": "captum", "tune": "optuna", "export": "onnx"}
+PACKAGES = {"serve": "fastapi", "label": "fastapi", "explain": "captum", "tune": "optuna", "export": "onnx"}
 EXISTS = "the file exists; choose another name, or replace it with --overwrite"
 # What begins a command line, and what may follow with the error that it gives; a run named {model} is there,
 # and the files of `test_what_cannot_be_done`
@@ -236,6 +236,23 @@ REFUSED = {
         ("--checkpoint no/model", "no/model: a checkpoint must be a folder"),
         ("a --checkpoint b", "two models are named, a and --checkpoint b; leave one out"),
         ("--host 256.0.0.1", "--host 256.0.0.1 --port 0: cannot listen there"),
+    ],
+    "label new.csv --port 0 --device cpu": [
+        ("--labels 好评,差评", "--labels NAME,NAME and --output OUT are needed"),
+        ("--output labels.csv", "--labels NAME,NAME and --output OUT are needed"),
+        ("--labels 好评 --output labels.csv", "--labels must be two or more names with commas between"),
+        ("--labels 好评,,差评 --output labels.csv", "--labels must be two or more names"),
+        ("--labels 好评，好评 --output labels.csv", "--labels must be different names, found '好评' twice"),
+        ("--labels a,b --output no/a.csv", "--output no/a.csv: there is no folder no; make it"),
+        ("--labels a,b --output used.csv", "used.csv: a file is needed, and this is a folder"),
+        ("--labels a,b --output new.csv", "this file is read, so it is not replaced"),
+        ("--labels a,b --output labels.csv --host 256.0.0.1", "cannot listen there"),
+        ("--labels a,b --output labels.csv --checkpoint no/model", "there is no such folder"),
+        ("--labels a,b --output labels.csv --text_column 别的", "别的"),
+        ("--labels a,b --output labels.csv --show_guess first", "invalid choice: 'first'"),
+        ("--labels a,b --output labels.csv --several_labels", "did you mean '--several'?"),
+        ("--labels a,b --output labels.json --checkpoint {model}", "the name must end in .csv"),
+        ("--labels a,b --output unknown.csv --checkpoint {model}", "the columns of new.csv and"),
     ],
     "suggest new.csv": [
         ("next.csv --num 0", "--num must be at least 1, found 0"),
