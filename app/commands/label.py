@@ -48,10 +48,15 @@ def label(argv: list[str], program: str) -> int:
         from ..labelling.server import serve_labels
         from ..serving import server
         from ..serving.options import ServeOptions
+    from ..labelling.label_file import check_name
+    from ..prediction.load_checkpoint import check_folder
     from ..prediction.output_files import check_output
 
     # The file that is there is continued
     check_output(args.output, "--output", overwrite=True, source=args.pool)
+    check_name(args.output)
+    if args.checkpoint is not None:
+        check_folder(args.checkpoint)
     listener = server.listen(args.host, args.port)
     hosts = server.allowed_hosts(args.host, args.allowed_hosts)
     from ..data.read import ReadOptions

@@ -63,8 +63,7 @@ class LabelFile:
     """
 
     def __init__(self, path: Path, pool: Pool, has_several: bool) -> None:
-        if path.suffix.lower() != ".csv":
-            raise InputError(f"{path}: the name must end in .csv; choose another --output")
+        check_name(path)
         self.path = path
         self.pool = pool
         self.has_several = has_several
@@ -94,6 +93,8 @@ class LabelFile:
                     )
             self.rewrite([])
             return []
+        # A file of something else is left as it is, to the last byte
+        self._check_header(self.path)
         self._remove_torn_line(self.path)
         rows = self._read(self.path)
         labelled_texts = []
@@ -107,6 +108,7 @@ class LabelFile:
         """Return the texts that people have skipped."""
         if not self.skipped_path.exists():
             return []
+        self._check_header(self.skipped_path)
         self._remove_torn_line(self.skipped_path)
         return [texts for texts, _record in self._read(self.skipped_path)]
 
@@ -191,12 +193,6 @@ class LabelFile:
             text_column=self._text_column(),
             text_pair_column=self.pool.pair_column,
         )
-        header = _header(path)
-        if header != [*self.pool.columns, *self.columns]:
-            raise InputError(
-                f"{path}: the columns of {self.pool.name} and {listed(self.columns)} are needed, found "
-                f"{listed(header)}; name another --output, or the pool that this file belongs to"
-            )
         if _has_header_only(path):
             return []
         rows = []
@@ -205,6 +201,14 @@ class LabelFile:
                 raise InputError(f"{path}, line {row.line}: {row.problem}")
             rows.append((row.texts, {**row.record, "line": row.line}))
         return rows
+
+    def _check_header(self, path: Path) -> None:
+        header = _header(path)
+        if header != [*self.pool.columns, *self.columns]:
+            raise InputError(
+                f"{path}: the columns of {self.pool.name} and {listed(self.columns)} are needed, found "
+                f"{listed(header)}; name another --output, or the pool that this file belongs to"
+            )
 
     def _text_column(self) -> str | list[str]:
         if len(self.pool.text_columns) == 1:
@@ -246,6 +250,12 @@ class LabelFile:
                 f"{self.path}: this file must not be changed while it is written to, but another program did "
                 "so; start again to continue with the file as it is now"
             )
+
+
+def check_name(path: Path) -> None:
+    """Raise InputError where a file of answers cannot have this name."""
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: the name must end in .csv; choose another --output")
 
 
 def complete_size(content: bytes, num_columns: int) -> int:

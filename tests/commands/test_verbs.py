@@ -251,8 +251,7 @@ REFUSED = {
         ("--labels a,b --output labels.csv --text_column 别的", "别的"),
         ("--labels a,b --output labels.csv --show_guess first", "invalid choice: 'first'"),
         ("--labels a,b --output labels.csv --several_labels", "did you mean '--several'?"),
-        ("--labels a,b --output labels.json --checkpoint {model}", "the name must end in .csv"),
-        ("--labels a,b --output unknown.csv --checkpoint {model}", "the columns of new.csv and"),
+        ("--labels a,b --output labels.json", "the name must end in .csv"),
     ],
     "suggest new.csv": [
         ("next.csv --num 0", "--num must be at least 1, found 0"),

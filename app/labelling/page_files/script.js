@@ -277,7 +277,9 @@ function showPanel() {
   }
   at("figures").replaceChildren(...parts);
   at("finish").hidden = !state.command;
-  at("command").textContent = state.command ?? "";
+  // A line ends between two words, not at the dashes of an option
+  const words = (state.command ?? "").split(" ").flatMap((word) => [element("span", "word", word), " "]);
+  at("command").replaceChildren(...words);
 }
 
 function countBars() {
