@@ -112,8 +112,9 @@ def test_every_verb_is_run_by_a_test():
     for path in (ROOT / "tests").rglob("test_*.py"):
         if path != Path(__file__).resolve():
             verbs |= verbs_run_in(path)
-    # Its process is started by the tests' own server
-    verbs |= verbs_run_in(ROOT / "tests" / "serving" / "running_server.py")
+    # Their processes are started by the tests' own servers
+    for name in ("serving/running_server.py", "labelling/running_labels.py"):
+        verbs |= verbs_run_in(ROOT / "tests" / name)
     assert set(VERBS) - verbs == set(), "add a test that runs it, by tests/verbs.py or run_verb"
 
 

@@ -116,7 +116,9 @@ def test_sixty_texts_by_keys_with_a_page_loaded_again_and_a_server_that_was_kill
         assert process.wait(60) == 0
         assert command in log.read_text()
     rows = rows_of(tmp_path / "labels.csv")
-    assert rows[: len(rows_before)] == rows_before
+    for row, row_before in zip(rows, rows_before, strict=False):
+        # A text may have been shown again since
+        assert row | {"second_label": ""} == row_before | {"second_label": ""}
     # Some texts came twice: their second answer is in the same row
     num_repeated = sum(bool(row["second_label"]) for row in rows)
     assert num_repeated >= 1
