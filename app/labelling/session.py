@@ -21,7 +21,7 @@ from ..config.shipped import E5_SMALL
 from ..data.cache import content_key
 from ..errors import InputError, TrainingError, excerpt, listed
 from ..prediction.suggested_rows import choose_rows
-from ..report.commands import path_word, quoted, training_command
+from ..report.advised_commands import AdvisedCommands
 from ..tasks import unordered_task
 from ..tasks.task import Task
 from ..vectors.head import LinearHead, centre_and_scale, fit_head
@@ -38,8 +38,9 @@ MIN_TEXTS_BETWEEN = 10  # answers between a text and its repetition
 MAX_CANDIDATES = 5000  # texts of which the model says how sure it is, for each choice
 MIN_CENTRE_ROWS = 200  # vectors of which the mean is known well enough
 LOCK_SECONDS = 1800  # a text that a person has not answered may be shown to others after this time
-CURVE_STEP = 5  # answers between two points of the curve
-MAX_REPLAYED = 40  # points of the curve that are computed again when a sitting is continued
+CURVE_STEP = 5  # answers between two points of the curve, at first
+MAX_POINTS = 60  # of the curve; of more, every second one is left out
+MAX_REPLAYED = 30  # points of the curve that are computed again when a sitting is continued
 
 
 class Vectors(Protocol):
@@ -115,7 +116,6 @@ class LabelSession:
         self.options = options
         self.label_names: list[str] = []
         self._lock = threading.RLock()
-        self._file_lock = _locked(output, options.cache_dir)
         self._file = LabelFile(output, pool, options.has_several)
         self._pool = pool
         self._texts = list(pool.texts)
@@ -124,26 +124,33 @@ class LabelSession:
         self._answers: dict[int, Answer] = {}
         self._people: dict[str, _Person] = {}
         self._skipped: set[int] = set()
-        self._generator = np.random.default_rng([options.seed, int(time.time())])
         for name in label_names:
             self.add_label(name)
         if len(self.label_names) < 2:
             raise InputError(
                 f"two or more labels are needed, found {listed(label_names) or 'none'}; add --labels"
             )
-        self._continue()
+        self._file_lock = _locked(output, options.cache_dir)
+        try:
+            self._continue()
+        except BaseException:
+            self._file_lock.release()
+            raise
+        self._generator = np.random.default_rng([options.seed, len(self._answers)])
 
         order = pool.random_order()
         num_kept = math.ceil(TEST_SHARE * len(pool))
         self._order = order
         self._is_kept = np.zeros(len(self._texts), bool)
         self._is_kept[order[:num_kept]] = True
+        self._is_long = [sum(map(len, parts)) > DataConfig.max_length for parts in self._texts]
         self._vectors: np.ndarray | None = None
         self._has_vector = np.zeros(len(self._texts), bool)
         self._centre: tuple[np.ndarray, float] | None = None
         self._num_centred = 0
         self._head: LinearHead | None = None
         self._curve: list[CurvePoint] = []
+        self._curve_step = CURVE_STEP
         self._figures: tuple[Any, Figures] | None = None
         self._message = ""
         self._is_closed = threading.Event()
@@ -267,7 +274,7 @@ class LabelSession:
         """
         with self._lock:
             figures = self._known_figures()
-            counts = self._label_counts(self._answers.values())
+            counts = self._label_counts()
             labels = []
             for name, count in zip(self.label_names, counts, strict=True):
                 labels.append({"name": name, "count": int(count)})
@@ -435,13 +442,15 @@ class LabelSession:
         if self._head is None or not len(candidates) or self._generator.random() < RANDOM_SHARE:
             return int(numbers[0])
         probabilities = self._head.probabilities(self._vectors[candidates])
-        task = self._task(len(self._head.bias))
+        num_labels = len(self._head.bias)
+        task = self._task(num_labels)
         [place] = choose_rows(
             "least_confidence",
             1,
             probabilities,
             confidence=task.confidence(probabilities),
             answers=task.decide_by_probabilities(probabilities),
+            label_counts=self._label_counts()[:num_labels],
         )
         return int(candidates[place])
 
@@ -466,7 +475,8 @@ class LabelSession:
                     return
             with self._lock:
                 self._take_centre()
-                self._replay()
+                if self._head is None:
+                    self._replay()
         except (InputError, TrainingError, OSError, RuntimeError) as error:
             logger.warning("%s", error)
             with self._lock:
@@ -503,8 +513,8 @@ class LabelSession:
         if not all(self._has_vector[numbers]):
             return
         self._curve = []
-        step = max(CURVE_STEP, CURVE_STEP * math.ceil(len(numbers) / CURVE_STEP / MAX_REPLAYED))
-        for num_answers in range(step, len(numbers), step):
+        self._curve_step = CURVE_STEP * max(1, math.ceil(len(numbers) / CURVE_STEP / MAX_REPLAYED))
+        for num_answers in range(self._curve_step, len(numbers), self._curve_step):
             self._fit(num_answers)
         self._fit()
 
@@ -525,9 +535,20 @@ class LabelSession:
         self._head = fit_head(
             self._vectors[rows], targets, centre, scale, self.options.has_several, start=self._head
         )
-        last = self._curve[-1].answers if self._curve else 0
-        if num_answers >= last + CURVE_STEP:
-            self._curve.append(CurvePoint(num_answers, self._head))
+        self._add_point(num_answers)
+
+    def _add_point(self, num_answers: int) -> None:
+        """Add the head to the curve, unless its last point is near."""
+        curve = self._curve
+        last = 0
+        if curve:
+            last = curve[-1].answers
+        if num_answers < last + self._curve_step:
+            return
+        curve.append(CurvePoint(num_answers, self._head))
+        if len(curve) > MAX_POINTS:
+            self._curve_step *= 2
+            self._curve = curve[1::2]
 
     def _targets(self, numbers: list[int]) -> np.ndarray:
         """Return the labels of answers as 0 and 1, (num_rows, num_labels)."""
@@ -538,9 +559,10 @@ class LabelSession:
                 targets[row, columns[name]] = 1
         return targets
 
-    def _label_counts(self, answers: Any) -> np.ndarray:
+    def _label_counts(self) -> np.ndarray:
+        """Return how many texts have each label, (num_labels,)."""
         counts = dict.fromkeys(self.label_names, 0)
-        for answer in answers:
+        for answer in self._answers.values():
             for name in answer.labels:
                 counts[name] += 1
         return np.array(list(counts.values()))
@@ -584,25 +606,28 @@ class LabelSession:
             names[answer.split].update(answer.labels)
         if len(names["train"]) < 2 or not names["test"] or not names["test"] <= names["train"]:
             return None
-        words = [
-            "--data.train",
-            path_word(self._file.part("train")),
-            "--data.test",
-            path_word(self._file.part("test")),
-        ]
+        settings: dict[str, Any] = {
+            "data.train": str(self._file.part("train")),
+            "data.test": str(self._file.part("test")),
+        }
         if self.options.has_several:
-            words += ["--data.task", self._task(len(self.label_names)).name]
-        if self._pool.text_columns == ["text"]:
-            pass
-        elif len(self._pool.text_columns) == 1:
-            words += ["--data.text_column", quoted(self._pool.text_columns[0])]
-        else:
-            words += ["--data.text_column", quoted(str(self._pool.text_columns))]
+            settings["data.task"] = self._task(len(self.label_names)).name
+        text_columns = self._pool.text_columns
+        if len(text_columns) > 1:
+            settings["data.text_column"] = text_columns
+        elif text_columns != ["text"]:
+            settings["data.text_column"] = text_columns[0]
         if self._pool.pair_column is not None:
-            words += ["--data.text_pair_column", quoted(self._pool.pair_column)]
+            settings["data.text_pair_column"] = self._pool.pair_column
         if self._file.label_column != "label":
-            words += ["--data.label_column", quoted(self._file.label_column)]
-        return training_command(*words)
+            settings["data.label_column"] = self._file.label_column
+        if any(self._is_long[number] for number in self._answers):
+            # The vectors are of whole texts too
+            settings["data.long"] = "windows"
+        model = str(self.options.checkpoint or self.options.model)
+        if model != E5_SMALL:
+            settings["model.name"] = model
+        return AdvisedCommands().training(settings)
 
 
 def _now() -> str:

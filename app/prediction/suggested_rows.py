@@ -31,16 +31,22 @@ def choose_rows(
     confidence: np.ndarray,
     answers: np.ndarray,
     seed: int = 0,
+    label_counts: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the ids of `count` different rows of a pool, (count,), the most useful first.
 
     `strategy` is one of `STRATEGIES`. `probabilities` (num_rows, num_labels), `confidence` (num_rows,) and
-    `answers`, (num_rows,) or (num_rows, num_labels), are what a task makes of the logits of the rows.
+    `answers`, (num_rows,) or (num_rows, num_labels), are what a task makes of the logits of the rows. With
+    `label_counts`, (num_labels,), how many rows each label has already, least_confidence chooses rows that
+    may have rare labels before others of which the model is as sure.
     """
     if strategy == "random":
         return np.random.default_rng(seed).permutation(len(confidence))[:count]
     if strategy == "least_confidence":
-        return np.argsort(confidence, kind="stable")[:count]
+        if label_counts is None:
+            return np.argsort(confidence, kind="stable")[:count]
+        usefulness = (1 - confidence) * rarity(probabilities, label_counts)
+        return np.argsort(-usefulness, kind="stable")[:count]
     if strategy == "breaking_ties":
         two_largest = np.sort(probabilities, axis=1)[:, -2:]
         differences = two_largest[:, 1] - two_largest[:, 0]
@@ -53,6 +59,13 @@ def choose_rows(
         surest_first = rows[np.argsort(-confidence[rows], kind="stable")]
         place[surest_first] = np.arange(len(rows))
     return np.lexsort((-confidence, place))[:count]
+
+
+def rarity(probabilities: np.ndarray, label_counts: np.ndarray) -> np.ndarray:
+    """Return how rare the labels are that rows may have, (num_rows,) from 0 to 1: the mean over labels, by
+    their probabilities, of 1 / sqrt(rows with the label + 1)."""
+    rarities = 1 / np.sqrt(label_counts + 1)
+    return probabilities @ rarities / np.maximum(probabilities.sum(axis=1), 1e-9)
 
 
 def first_labels(probabilities: np.ndarray, answers: np.ndarray) -> np.ndarray:

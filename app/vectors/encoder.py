@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from ..data.rows import Row
 from ..data.tokens import LongTexts
 from ..errors import InputError
 from ..model.build_model import build_model
-from ..model.checkpoint import checkpoint_place
+from ..model.checkpoint import checkpoint_config, checkpoint_place
+from ..model.classifier import max_positions
 from ..model.head_choice import E5_PREFIX
 from ..model.linear_start import returning_head_inputs
 from ..model.tokenizer import load_tokenizer
@@ -72,7 +74,7 @@ def open_encoder(
     if model == E5_SMALL:
         settings = replace(settings, prefix=E5_PREFIX)
     place = checkpoint_place(settings, cache_dir)
-    max_length = DataConfig.max_length
+    max_length = min(DataConfig.max_length, max_positions(checkpoint_config(place)) or sys.maxsize)
     settings = replace(settings, name=place)
     tokenizer = load_tokenizer(settings, None, max_length, cache_dir)
     classifier = build_model(settings, tokenizer, LABELS, max_length)

@@ -97,7 +97,7 @@ def fit_head(
         started.ravel(),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": iterations, "gtol": 1e-3, "ftol": 1e-6},
+        options={"maxiter": iterations, "gtol": 1e-2, "ftol": 1e-5},
     )
     parameters = result.x.reshape(len(fitted), size + 1).astype(np.float32)
     weights = np.zeros((num_labels, size), np.float32)

@@ -133,6 +133,20 @@ def test_the_surest_rows_of_several_labels_are_of_each_label_and_of_none():
     assert chosen_by("highest_confidence", task, probabilities) == [0, 2, 3, 1]
 
 
+def test_of_rows_that_are_as_uncertain_those_that_may_have_a_rare_label_come_first():
+    """Of labelling: the counts say how many answers each label has."""
+    probabilities = np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5], [0.96, 0.04, 0.0]])
+    order = choose_rows(
+        "least_confidence",
+        4,
+        probabilities,
+        confidence=probabilities.max(axis=1),
+        answers=probabilities.argmax(axis=1),
+        label_counts=np.array([100, 50, 3]),
+    )
+    assert order.tolist() == [2, 1, 0, 3]
+
+
 def test_the_surest_rows_of_ordered_labels_are_of_each_answer():
     """The answer is the median, which need not be the most probable label."""
     task = open_task("ordinal", list("abc"))
