@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
-from .cells import SETTING
+from .cells import SETTING, as_text
 from .column_facts import ColumnFacts
 from .column_values import (
     are_flags,
@@ -21,7 +21,6 @@ from .column_values import (
     are_pairs,
     are_texts,
     as_list,
-    cell_text,
     different_values,
     names_inside,
 )
@@ -76,7 +75,7 @@ class Columns:
         """Return the names of columns, or their numbers where they have none."""
         if self.header is None:
             return list(columns)
-        return [str(self.header[number]).strip() for number in columns]
+        return [as_text(self.header[number]).strip() for number in columns]
 
     @property
     def are_keys(self) -> bool:
@@ -188,7 +187,7 @@ def _first_rows(where: str, first: list | dict, sample: list, header: list | Non
     else:
         names = None
         if header is not None:
-            names = list(map(cell_text, header))
+            names = [as_text(name).strip() for name in header]
         for record in sample:
             if isinstance(record, list) and len(record) == len(first):
                 rows.append(record)
@@ -380,7 +379,11 @@ def _facts(start: FirstRows, roles: Roles, need_label: bool) -> ColumnFacts:
 
 
 def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
-    names = [f"'{shorten(str(start.keys[number]))}'" for number in numbers]
+    """Return the names of columns for people, and the numbers of those whose header is empty."""
+    names = []
+    for number in numbers:
+        name = shorten(as_text(start.keys[number]).strip())
+        names.append(f"'{name or number}'")
     return shorten(", ".join(names), 200)
 
 

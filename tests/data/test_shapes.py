@@ -327,6 +327,20 @@ def test_names_of_files_and_addresses_are_no_texts(opened, place):
     assert table.columns == "text 'text', label 'label'; not used: 'place'"
 
 
+def test_a_column_without_a_heading_is_called_by_its_number(opened, tmp_path):
+    """As pandas writes its index; a sheet may have notes to the right of its headings."""
+    rows = [f"{number},{text},{label}" for number, (text, label) in enumerate(ROWS)]
+    table = opened("csv", train=lines([",text,label", *rows])).files["train"]
+    assert table.columns == "text 'text', label 'label'; not used: '0'"
+    openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/dev.txt")
+    workbook = openpyxl.Workbook()
+    for cells in (["text", "label"], *[[*row, "备注"] for row in ROWS]):
+        workbook.active.append(cells)
+    workbook.save(tmp_path / "a.xlsx")
+    table = opened(train=str(tmp_path / "a.xlsx")).files["train"]
+    assert table.columns == "text 'text', label 'label'; not used: '2'"
+
+
 # Files that are read as the train file was
 
 
