@@ -75,7 +75,11 @@ def label(argv: list[str], program: str) -> int:
     cache_dir = SessionOptions.cache_dir
     # An encoder that cannot be opened is an error before the page is there
     encoder = open_encoder(args.model, args.checkpoint, cache_dir, args.device)
-    options = SessionOptions(has_several=args.several, vectors=VectorStore(encoder, cache_dir))
+    options = SessionOptions(
+        vectors=VectorStore(encoder, cache_dir),
+        has_several=args.several,
+        model=str(args.checkpoint or args.model),
+    )
     page = LabelPage(
         file=Path(args.pool).name, has_several=args.several, asks_guess=args.show_guess == "asked"
     )

@@ -53,15 +53,13 @@ class Vectors(Protocol):
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """How a session works. `has_several` labels may be given to a text. The encoder is the `model`, a value
-    of `model.name`, or that of the run `checkpoint`. `vectors` are there in place of those of an encoder."""
+    """How a session works. `has_several` labels may be given to a text. The `vectors` are those of `model`, a
+    value of `model.name` for a training with the answers."""
 
+    vectors: Vectors
     has_several: bool = False
     model: str = E5_SMALL
-    checkpoint: Path | None = None
     cache_dir: str = DataConfig.cache_dir
-    device: str = "auto"
-    vectors: Vectors | None = None
     seed: int = 0
 
 
@@ -110,9 +108,7 @@ class LabelSession:
     for a file of another pool, and where another session writes to the file.
     """
 
-    def __init__(
-        self, pool: Pool, label_names: list[str], output: Path, options: SessionOptions = SessionOptions()
-    ) -> None:
+    def __init__(self, pool: Pool, label_names: list[str], output: Path, options: SessionOptions) -> None:
         self.options = options
         self.label_names: list[str] = []
         self._lock = threading.RLock()
@@ -459,16 +455,13 @@ class LabelSession:
     def _compute_vectors(self) -> None:
         """Compute the vectors of all texts, in the background: first those that have answers."""
         try:
-            vectors = self.options.vectors
-            if vectors is None:
-                vectors = self._open_vectors()
             is_answered = np.zeros(len(self._texts), bool)
             is_answered[list(self._answers)] = True
             extra = np.arange(len(self._pool), len(self._texts))
             order = np.concatenate([extra, self._order])
             order = np.concatenate([order[is_answered[order]], order[~is_answered[order]]])
             texts = [self._texts[number] for number in order]
-            for places, chunk in vectors.chunks(texts, self._is_closed.is_set):
+            for places, chunk in self.options.vectors.chunks(texts, self._is_closed.is_set):
                 with self._lock:
                     self._take_vectors(order[places], chunk)
                 if self._is_closed.is_set():
@@ -481,14 +474,6 @@ class LabelSession:
             logger.warning("%s", error)
             with self._lock:
                 self._message = str(error)
-
-    def _open_vectors(self) -> Vectors:
-        from ..vectors.encoder import open_encoder
-        from ..vectors.store import VectorStore
-
-        options = self.options
-        encoder = open_encoder(options.model, options.checkpoint, options.cache_dir, options.device)
-        return VectorStore(encoder, options.cache_dir)
 
     def _take_vectors(self, numbers: np.ndarray, chunk: np.ndarray) -> None:
         if self._vectors is None:
@@ -624,9 +609,8 @@ class LabelSession:
         if any(self._is_long[number] for number in self._answers):
             # The vectors are of whole texts too
             settings["data.long"] = "windows"
-        model = str(self.options.checkpoint or self.options.model)
-        if model != E5_SMALL:
-            settings["model.name"] = model
+        if self.options.model != E5_SMALL:
+            settings["model.name"] = self.options.model
         return AdvisedCommands().training(settings)
 
 

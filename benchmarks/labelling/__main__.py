@@ -29,8 +29,8 @@ from benchmarks.harness.command import POSITIVE, command_parser, run_benchmark
 from benchmarks.quality.texts import open_job, rows_by_part
 
 JOBS = ["waimai_10k", "csl13", "tnews", "smp2020_ewect_usual"]
-NUM_TEXTS = 3000  # of each job, with vectors
-POOL = 2000  # of them are the pool of a run, drawn anew; the others are never labelled
+NUM_TEXTS = 2000  # of each job, with vectors
+POOL = 1400  # of them are the pool of a run, drawn anew; the others are never labelled
 RANDOM_ROWS = 300
 STEP = 10  # answers between two looks at the model
 
