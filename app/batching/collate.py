@@ -19,6 +19,9 @@ PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+# Earlier versions could train a row twice in a step. The number of its first copy stays in the keys, so that
+# the masks, and with them the weights of a run, are the same as before.
+FIRST_COPY = 0
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,10 @@ class FilledSize:
 
 @dataclass(frozen=True)
 class StepMasks:
-    """What the masks of a step depend on, apart from rows: R-Drop trains `copies` of each row in a step."""
+    """What the masks of a step depend on, apart from rows."""
 
     seed: int
     step: int
-    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -204,14 +206,12 @@ def mixed(key: np.ndarray, number: np.ndarray | int) -> np.ndarray:
     return mixed_key ^ (mixed_key >> np.uint64(31))
 
 
-def keys_of_rows(
-    masks: StepMasks, rows: np.ndarray, copies: np.ndarray | int = 0, windows: np.ndarray | int = 0
-) -> RowKeys:
-    """Return the keys of rows: `rows` (num_rows,) are ids in the table, `copies` and `windows` count those of
-    a row from 0."""
+def keys_of_rows(masks: StepMasks, rows: np.ndarray, windows: np.ndarray | int = 0) -> RowKeys:
+    """Return the keys of rows: `rows` (num_rows,) are ids in the table, and `windows` count those of a row
+    from 0."""
     step_key = mixed(np.array([masks.seed], dtype=np.uint64), masks.step)
     keys = step_key
-    for number in (rows, copies, windows):
+    for number in (rows, FIRST_COPY, windows):
         keys = mixed(keys, number)
     return RowKeys(keys, int(step_key[0]))
 

@@ -73,7 +73,8 @@ class Loader:
     """Makes batches from the rows of a split; a position counts the rows of the split from 0. `draw` is what
     random targets depend on, apart from the row: the step in training, `EVALUATION` in every evaluation.
     `losses_per_row`: how many losses are added up for each row. `targets` makes the targets of labels,
-    (num_rows, ...); without it they are the labels as int64."""
+    (num_rows, ...); without it they are the labels as int64. Of a split with distributions of labels, these
+    are the targets."""
 
     def __init__(
         self,
@@ -116,6 +117,12 @@ class Loader:
             positions = np.zeros(1, np.int64)
         return self.split.rows[positions]
 
+    def labels_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return what the rows at `positions` are trained on, (num_rows, ...)."""
+        if self.split.targets is not None:
+            return np.asarray(self.split.targets[positions])
+        return self.targets(np.asarray(self.split.labels[positions]))
+
     def load(
         self,
         positions: np.ndarray,
@@ -124,7 +131,7 @@ class Loader:
         masks: StepMasks | None = None,
     ) -> Batch:
         """Return the batch of the rows at `positions`, (num_rows,), which may be empty. In training `masks`
-        say of which step the masks of dropout are; the batch then has all rows once for each copy."""
+        say of which step the masks of dropout are."""
         return self.host_batch(positions, draw, masks).on_device(device)
 
     def host_batch(
@@ -135,8 +142,6 @@ class Loader:
         size: FilledSize | None = None,
     ) -> Batch:
         """Return the batch of `load`, on the host; rows of padding fill it up to `size`, if given."""
-        if masks is not None:
-            positions = np.tile(positions, masks.copies)
         rows = self.input_rows(positions)
         row_windows = [self.store.windows(row) for row in rows]
         if not len(positions):
@@ -148,7 +153,7 @@ class Loader:
         windows = list(chain.from_iterable(row_windows))
         row_keys = keys_of_inputs(masks, rows, [len(windows) for windows in row_windows])
         inputs = collate(windows, second_starts, self.layout, row_keys, size)
-        labels = self.targets(np.asarray(self.split.labels[positions]))
+        labels = self.labels_of(positions)
         windows_per_row = None
         if self.store.has_windows:
             windows_per_row = torch.tensor([len(windows) for windows in row_windows])
@@ -163,15 +168,11 @@ class Loader:
 
 
 def keys_of_inputs(masks: StepMasks | None, rows: np.ndarray, windows_per_row: list[int]) -> RowKeys | None:
-    """Return the keys of the windows of rows; None without `masks`. `rows` are ids in the table, those of
-    each copy after those of the one before."""
+    """Return the keys of the windows of rows; None without `masks`. `rows` are ids in the table."""
     if masks is None:
         return None
-    # A stand-in row has no copies
-    rows_per_copy = max(1, len(rows) // masks.copies)
-    copies = np.arange(len(rows)) // rows_per_copy
     windows = np.concatenate([np.arange(count) for count in windows_per_row])
-    return keys_of_rows(masks, np.repeat(rows, windows_per_row), np.repeat(copies, windows_per_row), windows)
+    return keys_of_rows(masks, np.repeat(rows, windows_per_row), windows)
 
 
 def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:

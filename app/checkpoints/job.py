@@ -38,6 +38,7 @@ FREE_TO_RESUME = frozenset(
 )
 # It follows from the data, the settings and the version of transformers
 TOKENIZER = "the tokenizer (model.vocab_file, the files of model.name, the version of transformers)"
+TARGETS = "the targets of rows with probabilities or votes"
 FROZEN = "the weights that are not trained (model.name, train.seed)"
 MAX_LISTED = 5  # changes that an error names
 
@@ -52,6 +53,9 @@ def job_signature(
     job[MASKS] = MASKS_BY_ROW
     job["data.labels"] = dataset.label_names
     job |= data_files(dataset)
+    if dataset.splits["train"].targets is not None:
+        # Earlier versions trained such rows on their label
+        job[TARGETS] = "distributions of labels"
     job[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
     name = config.model.name
     if not config.model.has_random_weights:

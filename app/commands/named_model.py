@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError, nearest, say, shorten
 
@@ -36,9 +37,23 @@ def folder_name(text: str) -> Path:
     return Path(text)
 
 
-def add_checkpoint(add: Callable, help: str = SAME_AS_RUN) -> None:
-    """Add the option that names the model of a verb."""
-    add("--checkpoint", type=folder_name, metavar="RUN", help=help)
+class AddRun(argparse.Action):
+    """Adds a folder to those that an option has named before; none unsets them."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        folders = None
+        if values is not None:
+            folders = [*(getattr(namespace, self.dest) or []), values]
+        setattr(namespace, self.dest, folders)
+
+
+def add_checkpoint(
+    add: Callable, help: str = SAME_AS_RUN, action: str | type[argparse.Action] = "store"
+) -> None:
+    """Add the option that names the model of a verb; with the action `AddRun`, several of them."""
+    add("--checkpoint", type=folder_name, metavar="RUN", help=help, action=action)
 
 
 def add_model(add: Callable, help: str = MODEL_HELP) -> None:

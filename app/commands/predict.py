@@ -5,6 +5,7 @@ python -m app predict checkpoints/sample-001 今天真开心 气死我了       
 python -m app predict --input reviews.csv --output labels.csv           a file; .txt is one text a line
 cat lines.txt | python -m app predict checkpoints/sample-001            one text a line
 python -m app predict checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗
+python -m app predict --checkpoint a --checkpoint b --input pool.csv --output soft.csv   both together
 python -m app predict --engine ray --input posts/ --output labels/      many files or GPUs, see docs/data.md
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
@@ -36,9 +37,10 @@ from tqdm import tqdm
 
 from ..data.read import FORMATS
 from ..errors import InputError, counted, say, show
-from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
+from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES, WantedPrecision
 from ..runtime.processes import ended_by_ctrl_c
 from .named_model import (
+    AddRun,
     Words,
     add_checkpoint,
     check_one_model,
@@ -56,6 +58,10 @@ COLUMNS = {
     "label_column": "column of the label, for --report only (default: as in the run, else its usual name)",
 }
 MORE_READING = ("sheet", "encoding", "header", "quoting", "label_separator", "label_columns")
+CHECKPOINT = (
+    "the same as RUN in the first place (default: the newest finished run); given several times, these runs "
+    "answer by the mean of their probabilities"
+)
 PAIRS_REMEDY = (
     "a pair is a TEXT and --text_pair, or a row of a file, with the columns of the run's training or "
     "--text_pair_column"
@@ -72,7 +78,7 @@ def build_parser(program: str) -> Parser:
         "texts to classify, after -- any that begin with a dash or are the name of a file"
     )
     add("words", nargs="*", metavar="RUN TEXT", help=words)
-    add_checkpoint(add)
+    add_checkpoint(add, CHECKPOINT, action=AddRun)
     pair = "the second text of a pair; for one TEXT (default: none)"
     add("--text_pair", metavar="TEXT", help=pair)
     source = (
@@ -124,7 +130,24 @@ def build_parser(program: str) -> Parser:
 
 def problem_of(args: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or None."""
-    return problem_of_input(args) or problem_of_labels(args) or problem_of_output(args)
+    return (
+        problem_of_checkpoints(args)
+        or problem_of_input(args)
+        or problem_of_labels(args)
+        or problem_of_output(args)
+    )
+
+
+def problem_of_checkpoints(args: argparse.Namespace) -> str | None:
+    if len(args.checkpoints) < 2:
+        return None
+    if args.model is not None:
+        return "several runs are named by --checkpoint alone; write --checkpoint before the first RUN too"
+    if args.report is not None or args.engine is not None:
+        return "several --checkpoint write predictions only; remove --report and --engine, or name one run"
+    if isinstance(args.threshold, WantedPrecision):
+        return "--threshold precision=P is chosen for one run; set a probability, or name one --checkpoint"
+    return None
 
 
 def problem_of_input(args: argparse.Namespace) -> str | None:
@@ -169,6 +192,8 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     """Return the options, with the `model` that the first word names, the `texts`, and `output_format`;
     raises InputError for values that do not go together."""
     args, words = parser.parse_words(argv)
+    args.checkpoints = args.checkpoint or []
+    args.checkpoint = next(iter(args.checkpoints), None)
     args.model, args.words = take_model(words)
     if args.model is None and _must_be_model(words, args):
         args.model, args.words = take_first(words)
@@ -262,6 +287,7 @@ def check_standard_input() -> None:
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
+    from ..prediction.averaged import open_averaged
     from ..prediction.open_model import open_model
     from ..prediction.output import write_predictions
     from ..prediction.output_files import check_output
@@ -291,7 +317,10 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
         source = source.scanned(args.on_bad_row)
         total = source.scan.num_good
     with ended_by_ctrl_c():
-        opened = open_model(folder, args.compute, args.threshold)
+        if len(args.checkpoints) > 1:
+            opened = open_averaged(args.checkpoints, args.compute, args.threshold)
+        else:
+            opened = open_model(folder, args.compute, args.threshold)
     # Lines of predictions on a terminal would be torn apart by a bar
     is_output_seen = args.output is None and _is_terminal(sys.stdout)
     has_bar = _is_terminal(sys.stderr) and not is_output_seen

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ..errors import InputError, nearest, shorten, show
 from .allowed_values import MAPPING, describe, literal_values, member_types
-from .earlier_values import RENAMED, with_present_names
+from .earlier_values import REMOVED, RENAMED, with_present_names
 from .help import help_text
 from .other_names import setting_meant
 from .rules import RuleError, check_rules
@@ -127,7 +127,7 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
         word = words.popleft()
         name, equals, value = word.removeprefix("--").partition("=")
         name = SHORT_OPTIONS.get(name, name)
-        if name not in HINTS:
+        if name not in HINTS and name not in REMOVED:
             _check_option(word, name, Value(value, COMMAND_LINE))
         has_value = bool(equals)
         if not has_value and words and not _is_option(words[0]):
@@ -238,6 +238,8 @@ def _validated(layer: Mapping[str, Value]) -> Config:
     """Return the configuration of settings by their dotted names; raises InputError for a wrong one."""
     values: dict[str, dict] = {group: {} for group in GROUPS}
     for name, setting in layer.items():
+        if name in REMOVED and unset(setting.value) is None:
+            continue
         if name not in HINTS:
             raise _no_setting(setting, name)
         group, _dot, key = name.partition(".")
@@ -269,8 +271,10 @@ def _source_with_line(source: str | Path, name: str) -> str:
 
 def _no_setting(setting: Value, name: str) -> InputError:
     """Return the error for a name that no setting has, with the one that was probably meant."""
-    near = _nearest_setting(name)
     source = _source_with_line(setting.source, name)
+    if name in REMOVED:
+        return InputError(f"{source}: there is no setting '{name}' any more: {REMOVED[name]}")
+    near = _nearest_setting(name)
     return InputError(f"{source}: there is no setting '{name}'{near} (--help all lists them)")
 
 

@@ -32,7 +32,7 @@ def check_rules(config: Config) -> None:
         raise RuleError("data.text_pair_column", rule)
     if data.label_columns is not None:
         rule = "left out with data.label_columns, which has the labels"
-        for key in ("labels", "label_column", "label_separator"):
+        for key in ("labels", "label_column", "label_separator", "votes"):
             if getattr(data, key) is not None:
                 raise RuleError(f"data.{key}", rule)
     if train.loss == "logit_adjusted" and train.class_weights == "balanced":
@@ -90,6 +90,10 @@ def _check_labels_of_task(config: Config) -> None:
     data = config.data
     task = data.task
     traits = TASKS[task].traits
+    if data.label_separator is not None and "several" not in traits and data.votes is None:
+        tasks = [name for name, settings in TASKS.items() if "several" in settings.traits]
+        rule = f"left out unless data.task is {' or '.join(tasks)}, or data.votes is set"
+        raise RuleError("data.label_separator", rule)
     if "hierarchy" in traits and data.label_hierarchy in (None, data.label_separator):
         rule = "what is between the levels of a label, such as - or /, and not data.label_separator"
         raise RuleError("data.label_hierarchy", rule)

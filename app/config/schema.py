@@ -264,10 +264,15 @@ class DataConfig:
     pairs where the names (sentence1, sentence2) or the values show them."""
     label_column: Annotated[int | Text | None, WITH_LABELS] = None
     """Column of the label, by name or number; none: by a usual name such as 类别, else by its labels."""
-    label_separator: Annotated[Separator | None, Needs("several")] = None
-    """What is between the labels of a row of multi_label (such as , or |); none: lists, or one label."""
+    label_separator: Annotated[Separator | None, WITH_CLASSES] = None
+    """What is between the labels of a row of multi_label, or between its votes (such as , or |); none: lists,
+    or one label."""
     label_columns: Annotated[Names | None, Needs("several")] = None
     """For multi_label: columns of 0 and 1 by name, one for each label; none: label_column has the labels."""
+    votes: Annotated[int | Text | None, WITH_CLASSES] = None
+    """Column with the votes of several models or people for a row, by name or number: 好评|好评|差评 with
+    label_separator, or a JSON list. The row is trained on their shares, unless it has a label; none: no
+    votes."""
     label_hierarchy: Annotated[Separator | None, Needs("hierarchy")] = None
     """For single_path and multi_path: what is between the levels of a label, such as - or /; none: labels are
     in no hierarchy."""
@@ -380,9 +385,6 @@ class TrainConfig:
     unless model.head is linear."""
     weight_decay: Number = 0.01
     """Weight decay; not applied to biases and norms."""
-    r_drop: Annotated[Annotated[Float, Field(gt=0)] | None, WITH_LABELS] = None
-    """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
-    two predictions to its loss, such as 1; none: off."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
     warmup: Number | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from .cache import save_array
-from .labels import LabelForm, label_form
+from .labels import LabelForm, label_form, label_ids
 from .near_copies import MAX_BYTES, compared_bytes, find_near_copies
 from .relabel import apply_fixes
 from .split_statistics import split_statistics
@@ -33,7 +33,9 @@ def build_dataset(
         table_labels[name] = _labels_of_table(form, table, label_names)
     rows = _rows_of_splits(form, tables, table_labels, table_texts, config, label_names)
     relabelled = None
+    table_shares = tables["train"].shares(label_ids(tuple(label_names)), len(label_names))
     if config.relabel:
+        table_shares = _without_fixed(table_shares, tables["train"], fixes)
         table_labels, relabelled = apply_fixes(fixes, form, label_names, tables, table_labels)
 
     split_tables = {}
@@ -46,7 +48,12 @@ def build_dataset(
         split_tables[name] = tables[table_name]
         labels[name] = table_labels[table_name][rows[name]]
         texts[name] = table_texts[table_name][rows[name]]
-    form.check(labels["train"], tables["train"].source, label_names)
+    targets = targets_of_split(form, labels["train"], rows["train"], table_shares, len(label_names))
+    mass = None
+    if targets is not None:
+        save_array(folder / "train_targets.npy", targets)
+        mass = targets.sum(axis=0, dtype=np.float64)
+    form.check(labels["train"], tables["train"].source, label_names, mass)
     statistics = split_statistics(form, labels, texts, label_names)
 
     for name in SPLITS:
@@ -66,6 +73,40 @@ def build_dataset(
         is_same_text = texts[name] == texts["train"][train_position]
         statistics[name]["near_copies"] = int((is_copy & ~is_same_text).sum())
     (folder / "dataset.json").write_text(json.dumps([statistics, relabelled], indent=1))
+
+
+def _without_fixed(
+    shares: tuple[np.ndarray, np.ndarray], table: Table, fixes: dict[int, str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distributions of rows of a table whose text has no corrected label."""
+    rows, values = shares
+    is_fixed = np.isin(table.hashes[rows], np.array(list(fixes), np.uint64))
+    return rows[~is_fixed], values[~is_fixed]
+
+
+def targets_of_split(
+    form: LabelForm,
+    labels: np.ndarray,
+    rows: np.ndarray,
+    shares: tuple[np.ndarray, np.ndarray],
+    num_labels: int,
+) -> np.ndarray | None:
+    """Return what the rows of a split are trained on, (num_rows, num_labels) float32: the distribution of
+    labels, else 1 for the label or labels of the row; None where no row has a distribution. `shares` are
+    those of the table, and `rows` (num_rows,) the row ids of the split."""
+    rows_with_shares, values = shares
+    has_shares = np.isin(rows, rows_with_shares)
+    if not has_shares.any():
+        return None
+    # The rows with a distribution are in rising order
+    places = np.searchsorted(rows_with_shares, rows)
+    if form.has_several:
+        targets = labels.astype(np.float32)
+    else:
+        targets = np.zeros((len(rows), num_labels), np.float32)
+        targets[np.arange(len(rows)), labels] = 1
+    targets[has_shares] = values[places[has_shares]]
+    return targets
 
 
 def _number_texts(tables: dict[str, Table]) -> dict[str, np.ndarray]:

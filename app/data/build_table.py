@@ -1,7 +1,8 @@
 """One data file -> its table: the valid rows on disk in Arrow's format.
 
 The table is a folder. `rows.arrow` has for each row its cleaned text, of pairs the second text, its label as
-an index into the label values, its line in the file, and a hash of its text, to find repeated ones.
+an index into the label values, its line in the file, and a hash of its text, to find repeated ones; where
+rows have distributions of labels, also the shares above 0 and the indices of their labels.
 `table.json` has what is known of the file, and `skipped.jsonl` the rows that were left out.
 """
 
@@ -21,6 +22,8 @@ from ..errors import InputError, printable_path
 from .bad_row import bad_row_message, changed_error
 from .cache import file_state
 from .column_facts import ColumnFacts
+from .columns import Columns
+from .label_shares import ShareFacts
 from .line_breaks import LineBreaks
 from .read import DELIMITED, SUFFIXES, ReadOptions
 from .row_reader import open_rows
@@ -45,8 +48,8 @@ class TableMeta:
     `source` is its name in messages, `unit` what the number of a row counts, and `columns` are the
     fields of `ColumnFacts`. `names` are the columns of text, text_pair and label, by name, or by number where
     they have no names. `assumed` are settings that follow from its values, for other such
-    files. `labels` are the label values, `skipped` is the number of invalid rows, and `line_breaks` are the
-    fields of `LineBreaks`.
+    files. `labels` are the label values, `skipped` is the number of invalid rows, `line_breaks` are the
+    fields of `LineBreaks`, and `shares` those of `ShareFacts`.
     """
 
     source: str
@@ -58,6 +61,7 @@ class TableMeta:
     skipped: int
     line_breaks: dict[str, Any]
     has_pairs: bool
+    shares: dict[str, Any]
 
 
 def read_meta(folder: Path) -> TableMeta:
@@ -80,17 +84,25 @@ def build_table(
     InputError: for invalid rows unless `skip_bad_rows`, and if the file is not in this `state` in the end."""
     import pyarrow as pa
 
-    reader = open_rows(path, options, need_label, need_label, label_names, accept_ids)
+    reader = open_rows(
+        path,
+        options,
+        need_label,
+        find_pairs=need_label,
+        label_names=label_names,
+        accept_ids=accept_ids,
+        find_shares=need_label,
+    )
     line_breaks = LineBreaks()
     num_bad = 0
     num_empty = 0
     first_problems: list[str] = []
     with (
         pa.OSFile(str(folder / ROWS_FILE), "wb") as rows_file,
-        pa.ipc.new_file(rows_file, _rows_schema()) as arrow_writer,
+        pa.ipc.new_file(rows_file, _rows_schema(reader.columns.shares is not None)) as arrow_writer,
         (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped_file,
     ):
-        writer = _RowsWriter(arrow_writer)
+        writer = _RowsWriter(arrow_writer, reader.columns.shares is not None)
         for batch in reader.batches():
             line_breaks.add(batch)
             for row in batch.problems.values():
@@ -121,33 +133,53 @@ def build_table(
         skipped=num_bad,
         line_breaks=asdict(line_breaks),
         has_pairs=bool(reader.columns.pair),
+        shares=asdict(_share_facts(reader.columns, writer)),
     )
     meta_text = json.dumps(asdict(meta), ensure_ascii=False, indent=1)
     # A column's name in JSON may be half a surrogate pair, which UTF-8 cannot encode
     (folder / META_FILE).write_text(meta_text, encoding="utf-8", errors="backslashreplace")
 
 
-def _rows_schema() -> pa.Schema:
+def _share_facts(columns: Columns, writer: _RowsWriter) -> ShareFacts:
+    """Return what is known of the distributions of labels in a file that was written."""
+    if columns.shares is None:
+        return ShareFacts()
+    return ShareFacts(
+        content=columns.shares.content,
+        columns=columns.facts.roles[columns.shares.content],
+        labels=list(columns.shares.labels or writer.share_codes),
+        rows=writer.num_shares,
+        follows_label=columns.shares.follows_label,
+        label_column=columns.facts.roles.get("label", ""),
+    )
+
+
+def _rows_schema(has_shares: bool) -> pa.Schema:
     import pyarrow as pa
 
-    return pa.schema(
-        [
-            ("text", pa.string()),
-            ("pair", pa.string()),
-            ("label", pa.int32()),
-            ("line", pa.int64()),
-            ("hash", pa.uint64()),
-        ]
-    )
+    columns = [
+        ("text", pa.string()),
+        ("pair", pa.string()),
+        ("label", pa.int32()),
+        ("line", pa.int64()),
+        ("hash", pa.uint64()),
+    ]
+    if has_shares:
+        columns += [("share_labels", pa.list_(pa.int32())), ("shares", pa.list_(pa.float64()))]
+    return pa.schema(columns)
 
 
 class _RowsWriter:
     """Writes valid rows to the Arrow file of a table, many together. `label_codes` has the index of each
-    label value, in the order in which they come in the file."""
+    label value, in the order in which they come in the file, and `share_codes` that of each label with a
+    share; `num_shares` rows have a distribution."""
 
-    def __init__(self, arrow_writer: pa.RecordBatchWriter) -> None:
+    def __init__(self, arrow_writer: pa.RecordBatchWriter, has_shares: bool) -> None:
         self.num_rows = 0
+        self.num_shares = 0
         self.label_codes: dict[str | None, int] = defaultdict(lambda: len(self.label_codes))
+        self.share_codes: dict[str, int] = defaultdict(lambda: len(self.share_codes))
+        self._schema = _rows_schema(has_shares)
         self._arrow_writer = arrow_writer
         self._batches: list[pa.RecordBatch] = []
         self._num_bytes = 0
@@ -175,17 +207,40 @@ class _RowsWriter:
             np.fromiter(rows.valid(rows.lines), np.int64),
             text_hashes(texts, pairs),
         ]
-        batch = pa.record_batch(columns, schema=_rows_schema())
+        if rows.shares is not None:
+            columns += self._share_columns(rows)
+        batch = pa.record_batch(columns, schema=self._schema)
         self._batches.append(batch)
         self._num_bytes += batch.nbytes
         if self._num_bytes > BATCH_BYTES:
             self.flush()
 
+    def _share_columns(self, rows: RowBatch) -> list[pa.Array]:
+        """Return the labels with a share above 0, and their shares, of each valid row, as columns of lists;
+        None for a row that is trained on its label."""
+        import pyarrow as pa
+
+        shares = rows.shares
+        codes = np.array([self.share_codes[label] for label in shares.labels], np.int32)
+        is_valid = np.ones(len(shares.values), bool)
+        is_valid[list(rows.problems)] = False
+        is_given = shares.is_given[is_valid]
+        self.num_shares += int(is_given.sum())
+        values = np.where(is_given[:, None], shares.values[is_valid], 0)
+        is_kept = values > 0
+        offsets = np.concatenate([[0], np.cumsum(is_kept.sum(axis=1))]).astype(np.int32)
+        arrays = []
+        for flat_values in (codes[np.nonzero(is_kept)[1]], values[is_kept]):
+            arrays.append(
+                pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat_values), mask=pa.array(~is_given))
+            )
+        return arrays
+
     def flush(self) -> None:
         """Write the rows that were added since the last call as one batch."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches(self._batches, _rows_schema())
+        table = pa.Table.from_batches(self._batches, self._schema)
         self._arrow_writer.write_table(table.combine_chunks())
         self._batches = []
         self._num_bytes = 0

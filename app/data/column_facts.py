@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 
 from ..words import N_, _, in_language
 
-ROLES = {"text": N_("text"), "label": N_("label"), "second text": N_("second text")}
+ROLES = {
+    "text": N_("text"),
+    "label": N_("label"),
+    "second text": N_("second text"),
+    "probabilities": N_("probabilities"),
+    "votes": N_("votes"),
+}
 
 
 @dataclass(frozen=True)

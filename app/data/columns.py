@@ -24,6 +24,16 @@ from .column_values import (
     different_values,
     names_inside,
 )
+from .label_shares import (
+    ANSWER_COLUMNS,
+    ANSWER_PROBABILITY,
+    PROBABILITIES,
+    VOTES,
+    ShareColumns,
+    are_probabilities,
+    label_of_column,
+    probability_columns_in,
+)
 from .labels import label_form
 from .read import FORMATS, ReadOptions
 from .usual_names import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
@@ -52,7 +62,7 @@ class ColumnError(InputError):
 @dataclass(frozen=True)
 class Columns:
     """The columns of text (several are read as one), second text and label (one, or one for each label):
-    names in JSON objects, numbers from 0 in everything else.
+    names in JSON objects, numbers from 0 in everything else. `shares` has those of distributions of labels.
 
     `width` is the number of columns that every row has, None for objects. `header` are the names of the
     columns as the file has them, None without a header and for objects. `facts` describe the columns, also
@@ -66,10 +76,14 @@ class Columns:
     header: list | None = None
     facts: ColumnFacts = ColumnFacts()
     assumed: dict[str, Any] = field(default_factory=dict)
+    shares: ShareColumns | None = None
 
     @property
     def used(self) -> tuple[Key, ...]:
-        return self.text + self.pair + self.label
+        keys = self.text + self.pair + self.label
+        if self.shares is not None:
+            keys += self.shares.keys
+        return keys
 
     def names_of(self, columns: tuple[Key, ...]) -> list[Key]:
         """Return the names of columns, or their numbers where they have none."""
@@ -85,30 +99,39 @@ class Columns:
 
 @dataclass(frozen=True)
 class Roles:
-    """The numbers of the columns that hold the text, the second text and the label, as far as known."""
+    """The numbers of the columns that hold the text, the second text, the label and distributions of labels,
+    as far as known."""
 
     text: tuple[int, ...] = ()
     pair: tuple[int, ...] = ()
     label: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
 
     @property
     def used(self) -> tuple[int, ...]:
-        return self.text + self.pair + self.label
+        return self.text + self.pair + self.label + self.shares
 
 
 @dataclass(frozen=True)
 class FirstRows:
     """The beginning of a file. `where` is the place of its first row, for messages; `names` are the names of
-    the columns, if they have names; `rows` are rows of values, all of the same width."""
+    the columns, if they have names; `rows` are rows of values, all of the same width, and `records` those of
+    them that are objects."""
 
     where: str
     first: list | dict
     names: list[str] | None
     rows: list[list]
+    records: list[dict] = field(default_factory=list)
 
     @property
     def width(self) -> int:
         return len(self.first)
+
+    @property
+    def num_columns(self) -> int:
+        """The columns that can be named: objects may have more keys than the first one."""
+        return max(self.width, len(self.names or []))
 
     @property
     def is_object(self) -> bool:
@@ -135,12 +158,20 @@ def choose_columns(
     options: ReadOptions,
     need_label: bool,
     find_pairs: bool,
+    find_shares: bool = False,
 ) -> Columns:
     """Return the columns of records like `first`; `sample` are the first records, as far as they are known.
-    With `find_pairs`, rows may be pairs of texts although no setting says so. Raises InputError if a column
-    is missing, or it is not clear which one it is."""
+    With `find_pairs`, rows may be pairs of texts although no setting says so; with `find_shares`, they may
+    have distributions of labels. Raises InputError if a column is missing, or it is not clear which one it
+    is."""
     start = _first_rows(where, first, sample, header)
-    of_settings = roles_by_settings(start, options, need_label)
+    shares = None
+    if find_shares:
+        start, shares = _with_share_columns(start, options)
+    of_settings = _roles_of_settings(start, options, shares, need_label)
+    if shares is not None:
+        # Rows without a label have a distribution
+        need_label = False
     roles = of_settings
     may_have_pairs = find_pairs and options.text_column is None and options.text_pair_column is None
     if may_have_pairs:
@@ -148,6 +179,9 @@ def choose_columns(
     if need_label and not (roles.text and roles.label):
         may_be_numbers = label_form(options.task).are_numbers
         roles = roles_by_values(start, roles, may_have_pairs, may_be_numbers)
+    elif shares is not None and not roles.text:
+        by_values = roles_by_values(start, roles, may_have_pairs, may_be_numbers=False)
+        roles = replace(by_values, label=of_settings.label)
     knows_order = need_label or options.train_has_no_header
     roles = roles_by_order(start, roles, header, need_label, knows_order)
     if not roles.text:
@@ -163,11 +197,14 @@ def choose_columns(
         label=roles.label,
         width=start.width,
         header=header,
-        facts=_facts(start, roles, need_label),
+        facts=_facts(start, roles, shares, need_label),
         assumed=_assumed_settings(start, roles, of_settings, options),
+        shares=shares,
     )
     if not start.is_object:
         return columns
+    if shares is not None:
+        columns = replace(columns, shares=replace(shares, keys=_names_of(start, roles.shares)))
     return replace(
         columns,
         text=_names_of(start, roles.text),
@@ -179,10 +216,12 @@ def choose_columns(
 
 def _first_rows(where: str, first: list | dict, sample: list, header: list | None) -> FirstRows:
     rows = []
+    records = []
     if isinstance(first, dict):
         names = list(first)
         for record in sample:
             if isinstance(record, dict):
+                records.append(record)
                 rows.append(list(map(record.get, names)))
     else:
         names = None
@@ -191,11 +230,92 @@ def _first_rows(where: str, first: list | dict, sample: list, header: list | Non
         for record in sample:
             if isinstance(record, list) and len(record) == len(first):
                 rows.append(record)
-    return FirstRows(where=where, first=first, names=names, rows=rows)
+    return FirstRows(where=where, first=first, names=names, rows=rows, records=records)
 
 
 def _names_of(start: FirstRows, numbers: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(start.names[number] for number in numbers)
+
+
+def _with_share_columns(start: FirstRows, options: ReadOptions) -> tuple[FirstRows, ShareColumns | None]:
+    """Return the columns of distributions that a file has, or None, and its beginning: not all objects have
+    the keys of the first one."""
+    form = label_form(options.task)
+    if form.are_numbers or not form.has_labels:
+        return start, None
+    with_all_names = _with_names_of_all(start)
+    shares = _share_columns(with_all_names, options)
+    if shares is None:
+        return start, None
+    return with_all_names, shares
+
+
+def _with_names_of_all(start: FirstRows) -> FirstRows:
+    """Return the beginning of a file with the keys of all of its objects."""
+    if not start.is_object:
+        return start
+    names = dict.fromkeys(start.names)
+    for record in start.records:
+        names.update(dict.fromkeys(record))
+    rows = [list(map(record.get, names)) for record in start.records]
+    return replace(start, names=list(names), rows=rows)
+
+
+def _share_columns(start: FirstRows, options: ReadOptions) -> ShareColumns | None:
+    names = start.names or []
+    votes = options.votes
+    if votes is not None and _has_column(start, votes):
+        number = votes if isinstance(votes, int) else names.index(votes)
+        return ShareColumns(VOTES, (number % start.num_columns,))
+    numbers = probability_columns_in(names, options.label_hierarchy)
+    if not numbers:
+        return None
+    form = label_form(options.task)
+    cells = list(zip(*map(start.values, numbers), strict=True))
+    if not are_probabilities(cells, add_up=not form.has_several):
+        return None
+    labels = [label_of_column(names[number], options.label_hierarchy) for number in numbers]
+    setting = options.label_columns or options.label_column
+    is_label_named = setting is not None and all(_has_column(start, name) for name in as_list(setting))
+    if options.label_columns is not None and is_label_named:
+        # Each row has these, also one without any label
+        return None
+    has_answers = not set(start.lower_names).isdisjoint(ANSWER_COLUMNS)
+    answer = None
+    if ANSWER_PROBABILITY in start.lower_names:
+        answer = start.keys[start.lower_names.index(ANSWER_PROBABILITY)]
+        if not start.is_object:
+            answer = start.lower_names.index(ANSWER_PROBABILITY)
+    return ShareColumns(
+        PROBABILITIES,
+        tuple(numbers),
+        labels=tuple(labels),
+        follows_label=is_label_named or has_answers,
+        answer=answer,
+    )
+
+
+def _has_column(start: FirstRows, column: Key) -> bool:
+    if isinstance(column, int):
+        return -start.num_columns <= column < start.num_columns
+    return column in (start.names or [])
+
+
+def _roles_of_settings(
+    start: FirstRows, options: ReadOptions, shares: ShareColumns | None, need_label: bool
+) -> Roles:
+    """Return the columns that the settings name, else those with usual names, and those of distributions: a
+    file that has these may lack the columns of labels that are set, and none of them is one of labels."""
+    if shares is None:
+        return roles_by_settings(start, options, need_label)
+    setting = options.label_columns or options.label_column
+    if setting is not None and not all(_has_column(start, name) for name in as_list(setting)):
+        options = replace(options, label_columns=None, label_column=None)
+        # Without them all other columns of labels are of another kind than the setting
+        need_label = need_label and not isinstance(setting, list)
+    roles = roles_by_settings(start, options, need_label)
+    label = tuple(column for column in roles.label if column not in shares.keys)
+    return replace(roles, label=label, shares=shares.keys)
 
 
 def roles_by_settings(start: FirstRows, options: ReadOptions, need_label: bool) -> Roles:
@@ -359,14 +479,16 @@ def _assumed_settings(
 # Words
 
 
-def _facts(start: FirstRows, roles: Roles, need_label: bool) -> ColumnFacts:
+def _facts(start: FirstRows, roles: Roles, shares: ShareColumns | None, need_label: bool) -> ColumnFacts:
     """Return what people are told of the columns, also of those that are not used where there are labels."""
     names_by_role = {}
     for role, numbers in (("text", roles.text), ("label", roles.label), ("second text", roles.pair)):
         if numbers:
             names_by_role[role] = _listed_columns(start, numbers)
+    if shares is not None:
+        names_by_role[shares.content] = _listed_columns(start, roles.shares)
     unused = unused_columns(start, roles)
-    if not need_label or not unused:
+    if not (need_label or shares) or not unused:
         return ColumnFacts(roles=names_by_role)
     unused_texts = []
     if not roles.pair:

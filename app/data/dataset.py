@@ -11,17 +11,18 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
-from ..errors import InputError, listed, printable_path
+from ..errors import InputError, excerpt, listed, printable_path
 from .build_dataset import build_dataset
 from .cache import build_once, content_key
 from .folders import splits_in
-from .labels import label_form
+from .label_shares import PREFIX, PROBABILITIES, VOTES
+from .labels import label_form, label_ids
 from .read import ReadOptions
 from .relabel import read_fixes
 from .splits import SPLITS
 from .table import Table, open_table
 
-VERSION = 5  # of the folder of a dataset; a change of its content needs another one
+VERSION = 6  # of the folder of a dataset; a change of its content needs another one
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 
@@ -31,7 +32,9 @@ class Split:
 
     `rows` (num_rows,) int64 are ids into the table, `labels` (num_rows, ...) as their form has them. `copies`
     (num_rows,) int64 is the row of train of which a row is a near copy, else -1; it is None for train, and
-    where there are too many texts to compare them.
+    where there are too many texts to compare them. `targets` (num_rows, num_labels) float32 is what rows of
+    train are trained on where one of them or more has a distribution of labels: it, or 1 for the label of the
+    row; else None.
     """
 
     name: str
@@ -39,6 +42,14 @@ class Split:
     rows: np.ndarray
     labels: np.ndarray
     copies: np.ndarray | None = None
+    targets: np.ndarray | None = None
+
+    @property
+    def learnt(self) -> np.ndarray:
+        """What the rows are trained on: `targets`, else `labels`."""
+        if self.targets is not None:
+            return self.targets
+        return self.labels
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -160,7 +171,11 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str], ReadO
         skip_bad_rows=skip_bad_rows,
         need_label=form.has_labels,
     )
-    label_names = form.names(config, train.label_values, train.source)
+    values = list(train.label_values)
+    for label in train.share_labels:
+        values.append(form.text_of_labels([label]))
+    label_names = form.names(config, list(dict.fromkeys(values)), train.source)
+    _check_votes(config.votes, train)
     _check_hierarchy(config.label_hierarchy, label_names, train.source)
     known_labels = None
     if form.has_labels:
@@ -180,7 +195,42 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str], ReadO
                 # Without data.labels the order of labels is that of the train file, which no other file knows
                 accept_ids=config.labels is not None,
             )
+    for table in tables.values():
+        check_share_labels(table, label_names)
     return tables, label_names, options
+
+
+def check_share_labels(table: Table, label_names: list[str]) -> None:
+    """Raise InputError for a file with columns of probabilities of other labels than those of the data."""
+    ids = label_ids(tuple(label_names))
+    for source, facts in table.share_facts.items():
+        if facts.content != PROBABILITIES or not facts.rows:
+            continue
+        unknown = [label for label in facts.labels if label not in ids]
+        if unknown:
+            raise InputError(
+                f"{source}: a column with probabilities must be that of a label of the data, found "
+                f"{listed(PREFIX + label for label in unknown)} (labels: {listed(label_names)}); rename or "
+                "remove it, or name the column of the labels with --data.label_column"
+            )
+        with_column = {ids[label] for label in facts.labels}
+        missing = [name for number, name in enumerate(label_names) if number not in with_column]
+        if missing:
+            raise InputError(
+                f"{source}: each label of the data must have a column with its probability, found "
+                f"{facts.columns} and none for {listed(missing)}; add it, with 0 where the model does not "
+                "know the label, or name the column of the labels with --data.label_column"
+            )
+
+
+def _check_votes(votes: int | str | None, train: Table) -> None:
+    """Raise InputError where no file of train has the column of votes that is set."""
+    has_votes = any(facts.content == VOTES for facts in train.share_facts.values())
+    if votes is not None and not has_votes:
+        raise InputError(
+            f"{train.source}: data.votes must be a column of a file of data.train, found "
+            f"{train.column_facts.in_english()} and no column {excerpt(votes)}; correct it or leave it out"
+        )
 
 
 def _check_hierarchy(separator: str | None, label_names: list[str], source: str) -> None:
@@ -218,10 +268,15 @@ def _open_split(folder: Path, name: str, table: Table) -> Split:
     copies_file = folder / "copies" / f"{name}.npy"
     if copies_file.exists():
         copies = np.load(copies_file, mmap_mode="r")
+    targets = None
+    targets_file = folder / f"{name}_targets.npy"
+    if targets_file.exists():
+        targets = np.load(targets_file, mmap_mode="r")
     return Split(
         name=name,
         table=table,
         rows=np.load(folder / f"{name}_rows.npy", mmap_mode="r"),
         labels=np.load(folder / f"{name}_labels.npy", mmap_mode="r"),
         copies=copies,
+        targets=targets,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..errors import InputError, listed
 from .column_values import are_labels, are_numbers, as_list, cell_text
+from .label_shares import probability_columns_in
 from .read import ReadOptions
 from .usual_names import LABEL_NAMES, OTHER_LABEL_NAMES, TEXT_NAMES
 
@@ -26,6 +27,8 @@ def is_header(where: str, first: list, below: list, options: ReadOptions, need_l
     lower_cells = set(map(str.lower, cells))
     has_text_name = not lower_cells.isdisjoint(TEXT_NAMES)
     has_label_name = not lower_cells.isdisjoint((*LABEL_NAMES, *OTHER_LABEL_NAMES))
+    if options.votes in cells or probability_columns_in(cells, options.label_hierarchy):
+        has_label_name = True
     if not need_label or (has_text_name and has_label_name):
         # Without labels, the header may have only the name of the text column
         return has_text_name

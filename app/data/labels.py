@@ -74,6 +74,22 @@ def _task_of_several(label_hierarchy: str | None) -> str:
     return "multi_label"
 
 
+def labels_of_text(text: str, separator: str | None) -> list[str]:
+    """Return the labels in a text, which stand between separators; raises InputError where it cannot be told
+    whether they are one or several."""
+    usual_separator = next(filter(text.__contains__, USUAL_SEPARATORS), None)
+    may_be_several = separator is None and usual_separator is not None
+    if may_be_several or text.lstrip().startswith("["):
+        raise InputError(
+            f"cannot tell whether this is one label or several: found {excerpt(text)}; set "
+            f"--data.label_separator '{usual_separator or ','}', or write a JSON list"
+        )
+    labels = [text]
+    if separator is not None:
+        labels = text.split(separator)
+    return [label for label in labels if label.strip()]
+
+
 class LabelForm:
     """How the labels of a task are read, what they are called, and their array in a dataset: one label a row,
     as class ids (num_rows,) int64. The other forms override what differs.
@@ -101,6 +117,11 @@ class LabelForm:
     def labels_in(self, text: str) -> list[str]:
         """Return the labels of a label text."""
         return [text]
+
+    def text_of_labels(self, labels: list[str]) -> str:
+        """Return the label text of a row with these labels."""
+        [label] = labels
+        return label
 
     def unknown(self, text: str, names: list[str], accept_ids: bool) -> str | None:
         """Return a label of a label text that is not one of `names`, for a message, with the nearest name and
@@ -132,11 +153,14 @@ class LabelForm:
         """Return the group of each row, (num_rows,) int64, whose proportion a part of the rows keeps."""
         return labels
 
-    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
+    def check(self, train: np.ndarray, source: str, names: list[str], mass: np.ndarray | None = None) -> None:
         """Raise InputError for labels of train, read from `source`, that nothing can be learnt from. Each of
-        two or more labels must have a row."""
-        rows_of_label = self.statistics(train, names)["classes"]
-        for name, num_rows in rows_of_label.items():
+        two or more labels must have a row; where rows have distributions of labels, a share of some rows:
+        `mass` (num_labels,) are the sums of the shares."""
+        rows_of_label = list(self.statistics(train, names)["classes"].values())
+        if mass is not None:
+            rows_of_label = mass
+        for name, num_rows in zip(names, rows_of_label, strict=True):
             if num_rows == 0:
                 raise InputError(
                     f"{source}: label '{shorten(name)}' is absent from train; add rows, or drop it from "
@@ -161,7 +185,7 @@ class NoLabels(LabelForm):
     def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:
         return []
 
-    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
+    def check(self, train: np.ndarray, source: str, names: list[str], mass: np.ndarray | None = None) -> None:
         pass
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
@@ -217,7 +241,7 @@ class NumberLabels(LabelForm):
         ranges = np.searchsorted(edges, labels)
         return np.unique(ranges, return_inverse=True)[1]
 
-    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
+    def check(self, train: np.ndarray, source: str, names: list[str], mass: np.ndarray | None = None) -> None:
         if len(train) and float(np.ptp(train)) == 0:
             raise InputError(
                 f"{source}: the numbers of train must differ, found {train[0]:g} in all rows; is "
@@ -246,10 +270,13 @@ class LabelLists(LabelForm):
             labels = self._labels_of_cell(value, options.label_separator)
         if options.label_hierarchy:
             labels = _longest_paths(labels, options.label_hierarchy)
-        return json.dumps(sorted(set(labels)), ensure_ascii=False)
+        return self.text_of_labels(labels)
 
     def labels_in(self, text: str) -> list[str]:
         return json.loads(text)
+
+    def text_of_labels(self, labels: list[str]) -> str:
+        return json.dumps(sorted(set(labels)), ensure_ascii=False)
 
     def _labels_of_columns(self, values: list, columns: list[str]) -> list[str]:
         """Return the labels of a row that has a column of 0 or 1 for each label."""
@@ -265,26 +292,13 @@ class LabelLists(LabelForm):
     def _labels_of_cell(self, value: Any, separator: str | None) -> list[str]:
         """Return the labels of a cell, which has a list, or text with labels between separators."""
         if isinstance(value, str):
-            value = self._labels_of_text(value, separator)
+            value = labels_of_text(value, separator)
         refuse_vector(value)
         if value is None:
             return []
         if not isinstance(value, list):
             value = [value]
         return list(map(label_text, value))
-
-    def _labels_of_text(self, text: str, separator: str | None) -> list[str]:
-        usual_separator = next(filter(text.__contains__, USUAL_SEPARATORS), None)
-        may_be_several = separator is None and usual_separator is not None
-        if may_be_several or text.lstrip().startswith("["):
-            raise InputError(
-                f"cannot tell whether this is one label or several: found {excerpt(text)}; set "
-                f"--data.label_separator '{usual_separator or ','}', or write a JSON list"
-            )
-        labels = [text]
-        if separator is not None:
-            labels = text.split(separator)
-        return [label for label in labels if label.strip()]
 
     def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:
         if config.labels:

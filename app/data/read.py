@@ -117,6 +117,7 @@ class ReadOptions:
     task: str = DataConfig.task
     label_separator: str | None = DataConfig.label_separator
     label_columns: list[str] | None = DataConfig.label_columns
+    votes: int | str | None = DataConfig.votes
     label_hierarchy: str | None = DataConfig.label_hierarchy
     overruled_encoding: str | None = None
     """The setting, where the content of the file shows another encoding. It is no setting."""

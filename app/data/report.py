@@ -11,6 +11,7 @@ from ..errors import excerpt, listed, shorten
 from ..words import _, joined, ngettext, rows_in_words
 from .dataset import Dataset
 from .label_cells import number_of
+from .label_shares import PROBABILITIES, ShareFacts
 from .line_breaks import LineBreaks
 from .share_changes import ShareChange, share_changes
 from .table import Table
@@ -101,6 +102,8 @@ def _table_lines(table: Table) -> list[str]:
     rows = rows_in_words(table.num_rows)
     line = message.format(source=table.source, rows=rows, skipped=skipped, columns=table.columns)
     lines = ["  " + line]
+    for source, facts in table.share_facts.items():
+        lines.append("    " + _shares_line(source, facts, table.rows_of_file(source)))
     for row in islice(table.skipped_rows(), MAX_LISTED):
         message = _("skipped {place}: {problem}")
         lines.append("    " + message.format(place=row.location, problem=row.problem))
@@ -108,6 +111,29 @@ def _table_lines(table: Table) -> list[str]:
         for line in line_break_lines(file, line_breaks):
             lines.append("    " + line)
     return lines
+
+
+def _shares_line(source: str, facts: ShareFacts, num_rows: int) -> str:
+    """Return the line about the distributions of labels in a file."""
+    if facts.content == PROBABILITIES:
+        message = _("{source}: {rows} with probabilities as the target ({columns})")
+    else:
+        message = _("{source}: {rows} with the shares of votes as the target ({columns})")
+    line = message.format(source=source, rows=rows_in_words(facts.rows), columns=facts.columns)
+    num_others = num_rows - facts.rows
+    if num_others and facts.label_column:
+        message = _(", {rows} with the label ({column})")
+        line += message.format(rows=rows_in_words(num_others), column=facts.label_column)
+    line += _("; the most probable label counts in splits and figures")
+    if facts.label_column and facts.follows_label:
+        line += _(". A row with a label is trained on that")
+    elif facts.label_column:
+        message = _(
+            ". {column} is taken for the answer of the model; it counts where it is another label, or "
+            "without probabilities"
+        )
+        line += message.format(column=facts.label_column)
+    return line
 
 
 def _classes_text(statistics: dict[str, Any]) -> str:

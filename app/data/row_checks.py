@@ -6,12 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError, excerpt
 from .bad_row import BadRow, bad_row_message
 from .cells import EmptyText, clean_text, join_texts, number_as_text, value_of
 from .column_files import ArrowBlock
 from .columns import Columns, Key
 from .encodings import wrong_character
+from .label_shares import (
+    PROBABILITIES,
+    LabelShares,
+    ShareColumns,
+    are_corrected,
+    is_blank,
+    read_probabilities,
+    read_votes,
+)
 from .labels import label_form
 from .read import FORMATS, ReadOptions
 from .row_cells import Cells, FieldCells, ObjectCells, TextCells, TypedCells
@@ -47,6 +58,7 @@ class RowChecker:
         texts: list = []
         pairs = None
         labels = None
+        shares = None
         text_problems: Problems = {}
         pair_problems: Problems = {}
         label_problems: Problems = {}
@@ -56,6 +68,11 @@ class RowChecker:
             pairs, pair_problems = self._texts(shaped_block, self.columns.pair, "second text")
         if self.columns.label:
             labels, label_problems = self._labels(shaped_block)
+        if self.columns.shares is not None:
+            shares, share_problems = self._shares(shaped_block, self.columns.shares)
+            labels, label_problems = self._chosen_labels(
+                shaped_block, labels, label_problems, shares, share_problems
+            )
         # A row with several problems has the one of its shape, else of its text, and of its label last
         problems = label_problems | pair_problems | text_problems | shape_problems
         bad_rows = {}
@@ -74,6 +91,7 @@ class RowChecker:
             labels=labels,
             problems=bad_rows,
             cells=self._cells(block, texts, bad_rows),
+            shares=shares,
         )
 
     def _cells(self, block: Block | ArrowBlock, texts: list[str], bad_rows: dict[int, BadRow]) -> Cells:
@@ -99,9 +117,13 @@ class RowChecker:
         if columns.width == 1 and not columns.label:
             records = _texts_as_lists(records)
         problems: Problems = {}
+        if columns.are_keys and columns.shares is not None:
+            records = _with_keys(records, columns.label + columns.shares.read_keys)
         if not self._all_have_the_columns(records):
             records = list(records)
             empty_record = dict.fromkeys(columns.used)
+            if columns.shares is not None:
+                empty_record |= dict.fromkeys(columns.shares.read_keys)
             for index, record in enumerate(records):
                 problem = self.problem_of_shape(record)
                 if problem is not None:
@@ -221,6 +243,86 @@ class RowChecker:
             if unknown:
                 raise ValueError(f"unknown label {unknown}; fix the row or set --data.labels")
         return label
+
+    # Distributions of labels
+
+    def _shares(self, block: Block | ArrowBlock, columns: ShareColumns) -> tuple[LabelShares, Problems]:
+        """Return the distributions of the rows, and what is wrong with them."""
+        form = label_form(self.options.task)
+        cells = list(map(block.values, columns.keys))
+        if columns.content == PROBABILITIES:
+            return read_probabilities(columns, cells, form.has_several)
+        shares, problems = read_votes(cells[0], form, self.options)
+        for index, problem in problems.items():
+            if isinstance(problem, InputError):
+                unit = FORMATS[self.options.format].unit
+                raise InputError(bad_row_message(self.path, unit, block.lines[index], problem)) from problem
+        if self.label_names:
+            for number, label in enumerate(shares.labels):
+                unknown = form.unknown(form.text_of_labels([label]), self.label_names, self.accept_ids)
+                if unknown is None:
+                    continue
+                for index in np.flatnonzero(shares.values[:, number]).tolist():
+                    problems[index] = (
+                        f"unknown label {unknown} among the votes; fix the row or set --data.labels"
+                    )
+        return shares, problems
+
+    def _chosen_labels(
+        self,
+        block: Block | ArrowBlock,
+        labels: list[str | None] | None,
+        label_problems: Problems,
+        shares: LabelShares,
+        share_problems: Problems,
+    ) -> tuple[list[str | None], Problems]:
+        """Return the label text of each row, and what is wrong with labels and distributions. A row has one
+        of both, or both, of which one counts: then `shares.is_given` is true only for rows that are trained
+        on their distribution. The label of these is the most probable one."""
+        form = label_form(self.options.task)
+        num_rows = len(block.lines)
+        is_label_blank = [True] * num_rows
+        if labels is None:
+            labels = [None] * num_rows
+        else:
+            [cells] = map(block.values, self.columns.label)
+            is_label_blank = list(map(is_blank, cells))
+        follows_label = np.full(num_rows, self.columns.shares.follows_label)
+        if self.columns.label and not form.has_several:
+            answers = None
+            if self.columns.shares.answer is not None:
+                answers = block.values(self.columns.shares.answer)
+            follows_label |= are_corrected(labels, shares, answers)
+        problems: Problems = {}
+        for index in range(num_rows):
+            has_shares = bool(shares.is_given[index]) or index in share_problems
+            counts_label = follows_label[index] or not has_shares
+            if counts_label and not is_label_blank[index]:
+                shares.is_given[index] = False
+                if index in label_problems:
+                    problems[index] = label_problems[index]
+            elif index in share_problems:
+                problems[index] = share_problems[index]
+            elif has_shares:
+                labels[index] = form.text_of_labels(shares.answers[index])
+            elif form.has_several and self.columns.label:
+                # Its label is blank, which says that it has none
+                continue
+            else:
+                needed = f"a label or {self.columns.shares.content}"
+                problems[index] = f"a row needs {needed}, found none; fill one in or remove the row"
+        return labels, problems
+
+
+def _with_keys(records: Sequence, keys: tuple[Key, ...]) -> list:
+    """Return records of which objects have all of the keys, with None where they lacked one."""
+    empty = dict.fromkeys(keys)
+    with_keys = []
+    for record in records:
+        if isinstance(record, dict):
+            record = empty | record
+        with_keys.append(record)
+    return with_keys
 
 
 def _texts_as_lists(records: Sequence) -> list:

@@ -97,10 +97,12 @@ def open_rows(
     find_pairs: bool = False,
     label_names: list[str] | None = None,
     accept_ids: bool = True,
+    find_shares: bool = False,
 ) -> RowReader:
     """Return a reader of the rows of a file, whose columns are known.
 
-    With `find_pairs`, rows may be pairs of texts although no setting says so. With `label_names`, rows with
+    With `find_pairs`, rows may be pairs of texts although no setting says so; with `find_shares`, they may
+    have distributions of labels in place of labels. With `label_names`, rows with
     other labels are invalid; with `accept_ids`, integers may be ids of labels. Raises InputError if the file
     cannot be read, has no rows, or lacks a chosen column.
     """
@@ -116,7 +118,7 @@ def open_rows(
     if not first_blocks:
         raise _without_rows(file, options, None)
     beginning = _Beginning.of(file, options, first_blocks)
-    columns = beginning.columns(options, need_label, find_pairs)
+    columns = beginning.columns(options, need_label, find_pairs, find_shares)
     facts = _with_sheet(_with_encoding(columns.facts, options), options)
     columns = replace(columns, facts=facts)
     if options.other_sheets:
@@ -178,7 +180,9 @@ class _Beginning:
         """Return whether the rows are texts without columns."""
         return isinstance(self.first, str) and not need_label
 
-    def columns(self, options: ReadOptions, need_label: bool, find_pairs: bool) -> Columns:
+    def columns(
+        self, options: ReadOptions, need_label: bool, find_pairs: bool, find_shares: bool = False
+    ) -> Columns:
         """Return the columns of the file; raises InputError where they cannot be told."""
         if self.is_text(need_label):
             return Columns(text=(0,), pair=(), label=(), width=1, facts=ColumnFacts())
@@ -190,7 +194,9 @@ class _Beginning:
             if self.has_names or self._has_header(options, need_label):
                 header = first
                 sample = self.below
-            return choose_columns(self.where, first, sample, header, options, need_label, find_pairs)
+            return choose_columns(
+                self.where, first, sample, header, options, need_label, find_pairs, find_shares
+            )
         except InputError as error:
             # A wrong encoding is reported first
             problem = wrong_character(" ".join(map(str, first)), "first row")

@@ -14,6 +14,8 @@ from .row_cells import Cells
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .label_shares import LabelShares
+
 
 class Row(NamedTuple):
     """One valid row; `line` is its first line in the file (in JSON its element, in Parquet and Excel its
@@ -44,7 +46,8 @@ class RowBatch:
 
     `lines`, `texts`, `pairs` and `labels` have a value for each row; `pairs` and `labels` are None where the
     rows have none. `problems` says which rows are invalid and why, by their index: the texts and labels of
-    these mean nothing. `cells` are all cells of the rows.
+    these mean nothing. `cells` are all cells of the rows. `shares` are the distributions of labels of
+    rows that are trained on them; None where the file has none.
     """
 
     lines: Sequence[int]
@@ -53,6 +56,7 @@ class RowBatch:
     labels: list[str | None] | None
     problems: dict[int, BadRow]
     cells: Cells
+    shares: LabelShares | None = None
 
     @cached_property
     def columns(self) -> pa.RecordBatch:

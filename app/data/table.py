@@ -24,6 +24,7 @@ from .cache import build_once, content_key, file_digest, file_state
 from .column_facts import ColumnFacts
 from .files import files_of
 from .folders import SPLIT_NAMES
+from .label_shares import ShareFacts
 from .line_breaks import LineBreaks
 from .read import ReadOptions, recognised
 from .rows import Row
@@ -31,8 +32,9 @@ from .rows import Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 13  # of the folder of a table; a change of its content needs another one
+VERSION = 14  # of the folder of a table; a change of its content needs another one
 SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![a-zA-Z])")  # at the start of a file's name
+COLUMNS = ["text", "pair", "label", "line", "hash"]  # that all tables have
 MAX_SOURCE = 200  # characters of the name of several files in messages
 
 
@@ -97,7 +99,7 @@ class Table:
             self.skipped += part.meta.skipped
             folder_names.append(part.folder.name)
             labels.update(dict.fromkeys(part.meta.labels))
-            rows_of_parts.append(part.rows)
+            rows_of_parts.append(part.rows.select(COLUMNS))
             num_rows_of_parts.append(part.rows.num_rows)
         self.label_values = list(labels)
         self.key: str = folder_names[0]
@@ -137,6 +139,54 @@ class Table:
             codes_of_part = np.array(list(map(codes.get, part.meta.labels)), np.int32)
             labels.append(codes_of_part[part.rows.column("label").to_numpy()])
         return np.concatenate(labels)
+
+    @property
+    def share_facts(self) -> dict[str, ShareFacts]:
+        """What is known of the distributions of labels in each file that has columns of them, by its name."""
+        facts = {}
+        for part in self.parts:
+            if part.meta.shares["content"]:
+                facts[part.source] = ShareFacts(**part.meta.shares)
+        return facts
+
+    def rows_of_file(self, source: str) -> int:
+        """Return the number of rows of the file with this name."""
+        return sum(part.rows.num_rows for part in self.parts if part.source == source)
+
+    @property
+    def share_labels(self) -> list[str]:
+        """The labels that have a share in any row."""
+        labels: dict[str, None] = {}
+        for facts in self.share_facts.values():
+            if facts.rows:
+                labels.update(dict.fromkeys(facts.labels))
+        return list(labels)
+
+    def shares(self, label_ids: dict[str, int], num_labels: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows with a distribution of labels, (num_such_rows,) int64, and their shares,
+        (num_such_rows, num_labels) float32; `label_ids` has the id of each label."""
+        all_rows = [np.empty(0, np.int64)]
+        all_shares = [np.empty((0, num_labels), np.float32)]
+        starts = self._part_ends - [part.rows.num_rows for part in self.parts]
+        for part, start in zip(self.parts, starts, strict=True):
+            facts = ShareFacts(**part.meta.shares)
+            if not facts.rows:
+                continue
+            ids = np.array([label_ids[label] for label in facts.labels], np.int64)
+            codes = part.rows.column("share_labels").combine_chunks()
+            has_shares = np.asarray(codes.is_valid())
+            num_kept = np.asarray(codes.value_lengths().fill_null(0))
+            rows = np.flatnonzero(has_shares)
+            place_of_row = np.cumsum(has_shares) - 1
+            shares = np.zeros((len(rows), num_labels), np.float32)
+            place_of_share = np.repeat(place_of_row, num_kept)
+            label_of_share = ids[codes.flatten().to_numpy()]
+            shares[place_of_share, label_of_share] = (
+                part.rows.column("shares").combine_chunks().flatten().to_numpy()
+            )
+            all_rows.append(start + rows)
+            all_shares.append(shares)
+        return np.concatenate(all_rows), np.concatenate(all_shares)
 
     @property
     def hashes(self) -> np.ndarray:

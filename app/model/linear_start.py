@@ -19,6 +19,7 @@ from torch import nn
 from ..batching import token_batches
 from ..batching.collate import collate
 from ..batching.loader import Loader
+from ..data.label_shares import weighted_rows, with_and_without
 from ..errors import InputError
 from .model_parts import last_layer
 
@@ -124,14 +125,18 @@ def fit_last_layer(
         centre = states.mean(axis=0)
     inputs = (states - centre) / mean_length
     labels = np.asarray(loader.split.labels)
+    targets = loader.split.targets
     if has_several:
         for label in range(labels.shape[1]):
-            regression = fit_regression(inputs, labels[:, label], has_bias)
+            shares = None
+            if targets is not None:
+                shares = with_and_without(targets[:, label])
+            regression = fit_regression(inputs, labels[:, label], has_bias, shares)
             if regression is not None:
                 weights = regression.coef_ / mean_length
                 set_layer_rows(start, [label], weights, regression.intercept_, centre)
         return start
-    regression = fit_regression(inputs, labels, has_bias)
+    regression = fit_regression(inputs, labels, has_bias, targets)
     if regression is None:
         return start
     weights = regression.coef_ / mean_length
@@ -177,15 +182,21 @@ def states_before_layer(
     return torch.cat(states).numpy()[row_order]
 
 
-def fit_regression(inputs: np.ndarray, targets: np.ndarray, has_bias: bool):
-    """Return scikit-learn's logistic regression; None where all targets, (num_rows,), are the same."""
+def fit_regression(inputs: np.ndarray, targets: np.ndarray, has_bias: bool, shares: np.ndarray | None = None):
+    """Return scikit-learn's logistic regression; None where all targets, (num_rows,), are the same. With
+    `shares` (num_rows, num_classes), a row counts for each class with its share as the weight."""
     from sklearn.linear_model import LogisticRegression
 
+    row_weights = None
+    if shares is not None:
+        rows, targets, row_weights = weighted_rows(shares)
+        inputs = inputs[rows]
     if len(np.unique(targets)) < 2:
         return None
     with warnings.catch_warnings(action="ignore"):
         # It need not converge: the training follows
-        return LogisticRegression(C=C, max_iter=1000, fit_intercept=has_bias).fit(inputs, targets)
+        regression = LogisticRegression(C=C, max_iter=1000, fit_intercept=has_bias)
+        return regression.fit(inputs, targets, sample_weight=row_weights)
 
 
 def set_layer_rows(

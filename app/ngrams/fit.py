@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.label_shares import weighted_rows, with_and_without
 from ..words import N_
 from .character_model import CharacterModel, beginnings, character_vectorizer
 
@@ -29,13 +30,16 @@ NAIVE_BAYES = N_("TF-IDF + naive Bayes")
 RIDGE = N_("TF-IDF + ridge")
 
 
-def fit_characters(texts: Sequence[str], labels: np.ndarray, num_labels: int) -> CharacterModel:
+def fit_characters(
+    texts: Sequence[str], labels: np.ndarray, num_labels: int, targets: np.ndarray | None = None
+) -> CharacterModel:
     """Fit a linear model: ridge regression for numbers; logistic regression, of many labels naive Bayes.
 
     `labels` are numbers (num_rows,), class ids (num_rows,), or 0 and 1 for each label, (num_rows,
-    num_labels). The outputs are numbers, or a logit for each label: its softmax, or for several labels a row
-    its sigmoid, is the probability. The time is bounded, about 15 seconds at most for 20,000 rows, and the
-    same rows give the same model.
+    num_labels). Where rows have distributions of labels, `targets` (num_rows, num_labels) are these, and a
+    row counts once for each label, with its share as the weight. The outputs are numbers, or a logit for each
+    label: its softmax, or for several labels a row its sigmoid, is the probability. The time is bounded,
+    about 15 seconds at most for 20,000 rows, and the same rows give the same model.
     """
     is_number = labels.dtype.kind == "f"
     vectorizer = character_vectorizer(
@@ -47,9 +51,13 @@ def fit_characters(texts: Sequence[str], labels: np.ndarray, num_labels: int) ->
         method = RIDGE
         weights, bias = fit_numbers(features, labels)
     elif labels.ndim == 2:
-        method, weights, bias = fit_several_labels(features, labels)
+        method, weights, bias = fit_several_labels(features, labels, targets)
     else:
-        method, weights, bias = fit_one_label(features, labels, num_labels)
+        row_weights = None
+        if targets is not None:
+            rows, labels, row_weights = weighted_rows(targets)
+            features = features[rows]
+        method, weights, bias = fit_one_label(features, labels, num_labels, row_weights)
     return CharacterModel(
         method=method,
         ngrams=vectorizer.get_feature_names_out().tolist(),
@@ -71,9 +79,11 @@ def fit_numbers(features: Any, numbers: np.ndarray) -> tuple[np.ndarray, np.ndar
     return model.coef_[None, :-1], model.coef_[-1:] + mean
 
 
-def fit_one_label(features: Any, labels: np.ndarray, num_labels: int) -> tuple[str, np.ndarray, np.ndarray]:
+def fit_one_label(
+    features: Any, labels: np.ndarray, num_labels: int, row_weights: np.ndarray | None = None
+) -> tuple[str, np.ndarray, np.ndarray]:
     """Return the method, the weights (num_labels, num_features) and the bias (num_labels,). A class without
-    rows is never the most probable one."""
+    rows is never the most probable one. `row_weights` (num_rows,) say how much each row counts."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import ComplementNB
 
@@ -82,12 +92,13 @@ def fit_one_label(features: Any, labels: np.ndarray, num_labels: int) -> tuple[s
     bias = np.full(num_labels, -CERTAIN_LOGIT)
     bias[classes] = 0
     if num_labels > MAX_REGRESSION_CLASSES or len(classes) == 1:
-        model = fit_quietly(ComplementNB(), features, labels)
+        model = fit_quietly(ComplementNB(), features, labels, row_weights)
         weights[classes] = model.feature_log_prob_
         return NAIVE_BAYES, weights, bias
     products = features.nnz * num_labels  # of an iteration
     iterations = int(np.clip(MAX_PRODUCTS // products, MIN_ITERATIONS, MAX_ITERATIONS))
-    model = fit_quietly(LogisticRegression(C=5, max_iter=iterations, tol=1e-3), features, labels)
+    regression = LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
+    model = fit_quietly(regression, features, labels, row_weights)
     if len(classes) == 2:
         # Of two classes there is only the logit of the second one
         classes = classes[1:]
@@ -96,9 +107,11 @@ def fit_one_label(features: Any, labels: np.ndarray, num_labels: int) -> tuple[s
     return LOGISTIC_REGRESSION, weights, bias
 
 
-def fit_several_labels(features: Any, labels: np.ndarray) -> tuple[str, np.ndarray, np.ndarray]:
-    """Fit a model for each label, on `labels` (num_rows, num_labels). Return the method, the weights
-    (num_labels, num_features) and the bias (num_labels,)."""
+def fit_several_labels(
+    features: Any, labels: np.ndarray, targets: np.ndarray | None = None
+) -> tuple[str, np.ndarray, np.ndarray]:
+    """Fit a model for each label, on `labels` (num_rows, num_labels), or on the probabilities `targets`.
+    Return the method, the weights (num_labels, num_features) and the bias (num_labels,)."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import ComplementNB
 
@@ -109,26 +122,34 @@ def fit_several_labels(features: Any, labels: np.ndarray) -> tuple[str, np.ndarr
         step = math.ceil(features.nnz * num_labels / MAX_LABELS_X_VALUES)
         features = features[::step]
         labels = labels[::step]
+        if targets is not None:
+            targets = targets[::step]
     weights = np.zeros((num_labels, features.shape[1]), features.dtype)
     bias = np.zeros(num_labels)
+    all_features = features
     for label in range(num_labels):
         has_label = labels[:, label]
+        row_weights = None
+        if targets is not None:
+            rows, has_label, row_weights = weighted_rows(with_and_without(targets[:, label]))
+            features = all_features[rows]
         if has_label.all() or not has_label.any():
             bias[label] = CERTAIN_LOGIT if has_label.all() else -CERTAIN_LOGIT
         elif method == NAIVE_BAYES:
-            model = fit_quietly(ComplementNB(), features, has_label)
+            model = fit_quietly(ComplementNB(), features, has_label, row_weights)
             without, with_label = model.feature_log_prob_
             weights[label] = with_label - without
         else:
             model = LogisticRegression(C=30, solver="liblinear", max_iter=30, tol=1e-2, random_state=0)
-            fit_quietly(model, features, has_label)
+            fit_quietly(model, features, has_label, row_weights)
             weights[label] = model.coef_[0]
             bias[label] = model.intercept_[0]
     return method, weights, bias
 
 
-def fit_quietly(model: Any, features: Any, labels: np.ndarray) -> Any:
-    """Fit a model without warnings, because it need not be the best one, and return it."""
+def fit_quietly(model: Any, features: Any, labels: np.ndarray, row_weights: np.ndarray | None = None) -> Any:
+    """Fit a model without warnings, because it need not be the best one, and return it. `row_weights`
+    (num_rows,) say how much each row counts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return model.fit(features, labels)
+        return model.fit(features, labels, sample_weight=row_weights)

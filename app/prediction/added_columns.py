@@ -27,11 +27,17 @@ class AddedColumns:
     With a `threshold` there is also the decision. With `place`, which says what a row's number counts (or is
     empty, where the problem of a row says it), a last column says why an invalid row has no answer. `taken`
     are the names of the rows' own columns, of which none is replaced: an added one of such a name is called
-    predicted_NAME.
+    predicted_NAME. With `keeps_guess`, the answer is there twice, also as predicted_NAME: people put theirs
+    in the place of the first one.
     """
 
     def __init__(
-        self, task: Task, taken: Iterable[str] = (), threshold: float | None = None, place: str | None = None
+        self,
+        task: Task,
+        taken: Iterable[str] = (),
+        threshold: float | None = None,
+        place: str | None = None,
+        keeps_guess: bool = False,
     ) -> None:
         self.task = task
         self.threshold = threshold
@@ -39,7 +45,12 @@ class AddedColumns:
         self.example = example_columns(task, threshold)
         if place is not None:
             self.example[REASON] = REASON
-        self.names = free_names([task.answer_column, *self.example], taken, TAKEN)
+        taken = list(taken)
+        answers = [task.answer_column]
+        if keeps_guess and task.answer_column not in taken:
+            answers.append(TAKEN + task.answer_column)
+        self.num_answers = len(answers)
+        self.names = free_names([*answers, *self.example], taken, TAKEN)
 
     def values(self, prediction: Prediction) -> list:
         """Return the values of the columns, the answer as it is; an invalid row has only the reason."""
@@ -49,7 +60,8 @@ class AddedColumns:
                 reason = f"{self.place} {prediction.row.line}: {reason}"
             return [None] * (len(self.names) - 1) + [reason]
         columns = prediction_columns(self.task, prediction.probabilities, self.threshold)
-        values = [prediction.answer, *columns.values()]
+        values = [prediction.answer] * self.num_answers
+        values += columns.values()
         if self.place is not None:
             values.append(None)
         return values
@@ -58,7 +70,7 @@ class AddedColumns:
         """Return the Arrow type of each column."""
         import pyarrow as pa
 
-        types = [answers_as_arrow(self.task, []).type]
+        types = [answers_as_arrow(self.task, []).type] * self.num_answers
         for value in self.example.values():
             types.append(pa.array([value]).type)
         return types

@@ -33,10 +33,12 @@ def write_predictions(
     predictions: Iterable[Prediction],
     on_bad_row: str = "skip",
     overwrite: bool = False,
+    keeps_guess: bool = False,
 ) -> None:
     """Write the rows of a source with the predictions of a model as they come, to a file (a new one unless
     `overwrite`) or to standard output (`path` None), in the `format` of one of `WRITERS`. With `keep`, a
-    column says why rows have no label, if one is invalid or may be. Raises InputError and TrainingError as
+    column says why rows have no label, if one is invalid or may be; `keeps_guess` is that of `AddedColumns`.
+    Raises InputError and TrainingError as
     `open_output` does. Texts are written as they were read, even those that a spreadsheet would run as
     formulas: see docs/data.md."""
     scan = source.scan
@@ -46,5 +48,5 @@ def write_predictions(
     if on_bad_row == "keep" and (scan is None or scan.num_bad > 0):
         place = source.unit
     with open_output(path, format, overwrite) as file:
-        added = AddedColumns(opened.predictor.task, source.names, opened.threshold, place)
+        added = AddedColumns(opened.predictor.task, source.names, opened.threshold, place, keeps_guess)
         WRITERS[format](file, source, added, predictions)

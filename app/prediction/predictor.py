@@ -97,7 +97,7 @@ class Predictor:
         Either all valid rows have a second text or none has. `on_batch` is called with the number of rows of
         each batch. Raises TrainingError for logits that are not finite, before any row of their chunk.
         """
-        for chunk in _chunks(rows, chunk_rows):
+        for chunk in chunks_of(rows, chunk_rows):
             valid_rows = [row for row in chunk if isinstance(row, Row)]
             predictions = iter(())
             if valid_rows:
@@ -160,7 +160,7 @@ class Predictor:
         return logits
 
 
-def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:
+def chunks_of(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:
     """Yield the rows in chunks of `chunk_rows`, or fewer with about `CHUNK_CHARACTERS`."""
     chunk: list[Row | BadRow] = []
     num_characters = 0

@@ -25,10 +25,12 @@ MEAN = N_("mean")
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows of a split; `labels` (num_rows, ...) are as their task has them."""
+    """Some rows of a split; `labels` (num_rows, ...) are as their task has them, and `targets` as `Split` has
+    them."""
 
     texts: list[str]
     labels: np.ndarray
+    targets: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,10 @@ def sample(split: Split) -> Sample:
     """Return texts and labels of at most `MAX_ROWS` rows, drawn at random, in their order."""
     positions = sample_positions(len(split))
     texts = split.table.joined_texts(np.asarray(split.rows)[positions])
-    return Sample(beginnings(texts), np.asarray(split.labels)[positions])
+    targets = None
+    if split.targets is not None:
+        targets = np.asarray(split.targets[positions])
+    return Sample(beginnings(texts), np.asarray(split.labels)[positions], targets)
 
 
 def sample_positions(num_rows: int) -> np.ndarray:
@@ -67,7 +72,7 @@ def baselines(
     about 15 seconds at most, and the same data give the same models. `characters` is the linear model of the
     train rows, where it is fitted already."""
     if characters is None:
-        characters = fit_characters(train.texts, train.labels, len(task.label_names))
+        characters = fit_characters(train.texts, train.labels, len(task.label_names), train.targets)
     labels = report_rows.labels
     if labels.ndim == 2:
         labels = labels.astype(bool)

@@ -58,7 +58,15 @@ def suggest_rows(
         answers=task.decide_by_probabilities(probabilities),
     )
     chosen = [predictions[row_id] for row_id in row_ids]
-    write_predictions(target, POOL_FORMATS[suffix], source, opened, chosen, overwrite=overwrite)
+    write_predictions(
+        target,
+        format=POOL_FORMATS[suffix],
+        source=source,
+        opened=opened,
+        predictions=chosen,
+        overwrite=overwrite,
+        keeps_guess=True,
+    )
     say(f"{len(chosen):,} rows in {target}, chosen by {strategy}")
 
 

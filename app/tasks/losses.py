@@ -41,7 +41,8 @@ def binary(
 
 # The keys are values of train.loss. A loss of classes gets logits (num_rows, num_labels) and labels
 # (num_rows,); one of several labels a row gets 0/1 labels (num_rows, num_labels). Both get the weights of the
-# labels, (num_labels,) or None.
+# labels, (num_labels,) or None. Where rows have distributions of labels, both get these in place of labels,
+# (num_rows, num_labels), but for focal; the weights are then those of the shares of a row.
 CLASS_LOSSES = {
     "cross_entropy": partial(F.cross_entropy, reduction="sum"),
     "focal": focal,
@@ -56,8 +57,7 @@ NUMBER_LOSSES = {"cross_entropy": F.mse_loss, "huber": F.huber_loss}
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss is called with the outputs of the model for rows, and their labels, and returns a sum, ().
-    `divergence` says how far two outputs of the same rows are apart, for R-Drop, summed in the same way."""
+    """A loss is called with the outputs of the model for rows, and their labels, and returns a sum, ()."""
 
     name: str
     weights: torch.Tensor | None = None  # of the labels, (num_labels,)
@@ -65,8 +65,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class ClassLoss(Loss):
-    """The loss of class ids, (num_rows,). `class_shares` (num_labels,) are the shares of the train rows that
-    the classes have, above 0. `logits_of` makes logits, (num_rows, num_labels), of the outputs."""
+    """The loss of class ids, (num_rows,), or of distributions, (num_rows, num_labels). `class_shares`
+    (num_labels,) are the shares of the train rows that the classes have, above 0. `logits_of` makes logits,
+    (num_rows, num_labels), of the outputs."""
 
     class_shares: torch.Tensor | None = None
     logits_of: Callable[[torch.Tensor], torch.Tensor] = lambda outputs: outputs
@@ -75,24 +76,16 @@ class ClassLoss(Loss):
         logits = self.logits_of(outputs)
         if self.name == "logit_adjusted":
             logits = at_least_float32(logits) + self.class_shares.log()
+        if labels.is_floating_point():
+            labels = labels.to(logits.dtype)
         return CLASS_LOSSES[self.name](logits, labels, self.weights)
-
-    def divergence(self, outputs_a: torch.Tensor, outputs_b: torch.Tensor) -> torch.Tensor:
-        """Return the mean of both KL divergences."""
-        logs_a = self.logits_of(outputs_a).log_softmax(dim=1)
-        logs_b = self.logits_of(outputs_b).log_softmax(dim=1)
-        return ((logs_a.exp() - logs_b.exp()) * (logs_a - logs_b)).sum() / 2
 
 
 class ListLoss(Loss):
-    """The loss of several labels a row, 0 and 1, (num_rows, num_labels), as the outputs."""
+    """The loss of several labels a row, (num_rows, num_labels), as the outputs: 0 and 1, or probabilities."""
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return LIST_LOSSES[self.name](outputs, labels, self.weights)
-
-    def divergence(self, outputs_a: torch.Tensor, outputs_b: torch.Tensor) -> torch.Tensor:
-        """Return the same as `ClassLoss`, where each label is two classes: a row has it or not."""
-        return ((outputs_a.sigmoid() - outputs_b.sigmoid()) * (outputs_a - outputs_b)).sum() / 2
 
 
 class NumberLoss(Loss):
@@ -101,7 +94,3 @@ class NumberLoss(Loss):
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         outputs = at_least_float32(outputs)[:, 0]
         return NUMBER_LOSSES[self.name](outputs, targets.to(outputs.dtype), reduction="sum")
-
-    def divergence(self, outputs_a: torch.Tensor, outputs_b: torch.Tensor) -> torch.Tensor:
-        """Return the squared difference of two predictions, as R-Drop's authors do."""
-        return F.mse_loss(at_least_float32(outputs_a), at_least_float32(outputs_b), reduction="sum")

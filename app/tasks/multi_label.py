@@ -1,9 +1,11 @@
 """Several labels a row: each label has a threshold, chosen on dev."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from .decision_file import FITTED_ON, number_between
 from .probabilities import logit, sigmoid
 from .scores import Scores
@@ -35,7 +37,13 @@ class MultiLabel(Task):
     def build_loss(self, labels: np.ndarray) -> Any:
         from .losses import ListLoss
 
-        counts = labels.sum(axis=0, dtype=np.int64)
+        has_shares = labels.dtype.kind == "f"
+        if has_shares and self.config.train.loss == "focal":
+            raise InputError(
+                "train.loss focal needs rows with labels, found rows with probabilities or votes: it counts "
+                "a label less the surer the model is of it. Leave it out"
+            )
+        counts = labels.sum(axis=0, dtype=np.float64 if has_shares else np.int64)
         counts_without = len(labels) - counts
         balanced = np.maximum(counts_without, 1) / counts
         weights = self.label_weights(balanced)
@@ -68,6 +76,15 @@ class MultiLabel(Task):
         self.thresholds = choose_thresholds(np.asarray(labels), sigmoid(logits))
         self.chosen_on = FITTED_ON
         self.num_fitted_rows = len(labels)
+
+    def together_with(self, others: Sequence[Task]) -> Task:
+        together = super().together_with(others)
+        thresholds = [self.thresholds]
+        for task in others:
+            order = [task.label_names.index(name) for name in self.label_names]
+            thresholds.append(task.thresholds[order])
+        together.thresholds = np.mean(thresholds, axis=0)
+        return together
 
     def state(self) -> dict:
         thresholds = dict(zip(self.label_names, self.thresholds.tolist(), strict=True))

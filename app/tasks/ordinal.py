@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.label_shares import rows_of_labels
 from .single_label import SingleLabel
 
 SMALLEST_STEP = 1e-4  # between two logits, so that no label has a probability of exactly 0
@@ -29,7 +30,7 @@ class Ordinal(SingleLabel):
 
     def build_loss(self, labels: np.ndarray) -> Any:
         # The probabilities of a new head are the shares of the labels
-        counts = np.bincount(labels, minlength=len(self.label_names)) + 0.5
+        counts = rows_of_labels(labels, len(self.label_names)) + 0.5
         share_above = 1 - np.cumsum(counts / counts.sum())[:-1]
         cumulative = np.log(share_above / (1 - share_above))
         steps = np.maximum(-np.diff(cumulative) - SMALLEST_STEP, SMALLEST_STEP)

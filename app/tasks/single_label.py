@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ import numpy as np
 
 from ..config.schema import TASKS, Config
 from ..data.dataset import Dataset
+from ..data.label_shares import rows_of_labels
 from ..errors import InputError
 from . import temperature
 from .decision_file import FITTED_ON, number_between
 from .probabilities import log_softmax, logit, sigmoid
 from .scores import Scores
 from .task import Task
-from .thresholds import RARE_F1, best_threshold
+from .thresholds import DEFAULT_THRESHOLD, RARE_F1, best_threshold
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +77,12 @@ class SingleLabel(Task):
 
         from .losses import ClassLoss
 
-        counts = np.bincount(labels, minlength=len(self.label_names))
+        counts = rows_of_labels(labels, len(self.label_names))
+        if labels.ndim == 2 and self.config.train.loss == "focal":
+            raise InputError(
+                "train.loss focal needs rows with one label, found rows with probabilities or votes: it "
+                "counts a row less the surer the model is of its label. Leave it out, or take logit_adjusted"
+            )
         if self.has_rare_class:
             self.rare_class = int(counts.argmin())
         shares = counts / counts.sum()
@@ -140,6 +147,24 @@ class SingleLabel(Task):
         else:
             fitted = temperature.fit_temperature(labels, class_logits)
             self.calibration = {"temperature": fitted, "fitted_on": FITTED_ON, "rows": num_rows}
+
+    def together_with(self, others: Sequence[Task]) -> Task:
+        together = super().together_with(others)
+        tasks = [self, *others]
+        if all(task.rare_log_odds is None for task in tasks):
+            return together
+        thresholds = [task.threshold_of(self.label_names[self.rare_class]) for task in tasks]
+        together.rare_log_odds = float(logit(np.mean(thresholds)))
+        return together
+
+    def threshold_of(self, name: str) -> float:
+        """Return the probability from which one of two labels is the answer."""
+        if self.rare_log_odds is None:
+            return DEFAULT_THRESHOLD
+        threshold = float(sigmoid(self.rare_log_odds / self.temperature))
+        if self.label_names.index(name) != self.rare_class:
+            return 1 - threshold
+        return threshold
 
     def rare_state(self) -> dict:
         """Return the part of `state` that is about the rarer of two classes."""

@@ -6,6 +6,8 @@ Only NumPy is imported with the tasks: an exported model predicts without torch,
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,10 +87,11 @@ class Task:
         separator = config.data.label_hierarchy
         if separator:
             self.tree = Tree(self.label_names, separator)
-        self.loss = self.build_loss(np.asarray(dataset.splits["train"].labels))
+        self.loss = self.build_loss(np.asarray(dataset.splits["train"].learnt))
 
     def build_loss(self, labels: np.ndarray) -> Any:
-        """Return the loss for a training on rows with these labels."""
+        """Return the loss for a training on rows with these labels, or with these distributions of labels,
+        (num_rows, num_labels) float32."""
         raise NotImplementedError
 
     def label_weights(self, balanced: np.ndarray) -> torch.Tensor | None:
@@ -166,6 +169,14 @@ class Task:
     def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
         """Fit the decision on rows of dev: the thresholds that are best for them, where the task has any;
         with `hashes` (num_rows,) of their texts, which divide the rows, also the temperature."""
+
+    def together_with(self, others: Sequence[Task]) -> Task:
+        """Return a task that decides by the mean probabilities of this one and of others with the same
+        labels, each in an order of its own; the mean is in the order of this one. Where they have thresholds,
+        these are the means of theirs."""
+        together = copy(self)
+        together.calibration = {}
+        return together
 
     def state(self) -> dict:
         """Return the decision as values for JSON; empty where nothing was fitted."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..config.schema import SETTINGS, Config, TrainConfig
 from ..config.shipped import E5_SMALL, e5_file
+from ..data.dataset import Split
 from ..data.report import is_missing
 from ..report.advice import Evidence, HeldOut
 from ..report.advised_commands import AdvisedCommands, CallsOfPython
@@ -33,7 +34,7 @@ def evidence_of(
     task = components.task
     train = components.config.train
     dev_evaluations = []
-    if is_loss_of_dev(train):
+    if is_loss_of_dev(train, dataset.splits["train"]):
         dev_evaluations = [line for line in evaluations if line["split"] == "dev"]
     train_losses = [line["train_loss"] for line in evaluations if "train_loss" in line]
     held_out = None
@@ -69,10 +70,12 @@ def rows_of_classes(statistics: Mapping[str, Any]) -> dict[str, int]:
     return class_rows
 
 
-def is_loss_of_dev(train: TrainConfig) -> bool:
+def is_loss_of_dev(train: TrainConfig, train_rows: Split) -> bool:
     """Return whether the loss of training is the one that is measured on dev, so that they can be compared: a
-    cross entropy (or a squared error) without class weights and without the divergence of R-Drop."""
-    return train.loss == "cross_entropy" and train.class_weights is None and train.r_drop is None
+    cross entropy (or a squared error) of labels, without class weights."""
+    if train_rows.targets is not None:
+        return False
+    return train.loss == "cross_entropy" and train.class_weights is None
 
 
 def decisions_on(task: Task, splits: list[SplitLogits]) -> HeldOut:

@@ -50,7 +50,9 @@ def write_report(
         for name, logits in results.items():
             encoder_logits[name] = logits_of(components.loaders[name].split, logits)
         train_rows = sample(components.dataset.splits["train"])
-        characters = fit_characters(train_rows.texts, train_rows.labels, len(task.label_names))
+        characters = fit_characters(
+            train_rows.texts, train_rows.labels, len(task.label_names), train_rows.targets
+        )
         second_reader = fit_second_reader(components, encoder_logits, characters)
         split_logits = with_second_reader(components, encoder_logits, second_reader)
         results = {name: rows.logits for name, rows in split_logits.items()}
@@ -84,7 +86,7 @@ def write_report(
         settings = run_settings(components, progress)
         details = RunDetails(
             history=evaluations,
-            is_same_loss=is_loss_of_dev(components.config.train),
+            is_same_loss=is_loss_of_dev(components.config.train, components.dataset.splits["train"]),
             data=components.dataset.statistics,
             advice=advice,
             facts={_(name): value for name, value in settings.items()},

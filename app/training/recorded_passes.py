@@ -55,14 +55,13 @@ class GraphSizes:
 
 
 def record_passes(
-    mode: Mode, loader: Loader, recorder: CudaGraphs, steps: list[Shards], copies: int
+    mode: Mode, loader: Loader, recorder: CudaGraphs, steps: list[Shards]
 ) -> "RecordedPasses | None":
     """Return the passes of training, recorded where the model allows it and memory suffices; every rank calls
     it, and all record them or none.
 
-    `steps` has the micro-batches of all ranks in some steps; R-Drop has each row `copies` times. Each
-    gradient is written to the same memory, so that a second micro-batch would change the gradients of the
-    first: steps with several are not recorded.
+    `steps` has the micro-batches of all ranks in some steps. Each gradient is written to the same memory, so
+    that a second micro-batch would change the gradients of the first: steps with several are not recorded.
     """
     reason = why_launched(mode, loader, steps)
     if reason:
@@ -72,21 +71,21 @@ def record_passes(
     for shards in steps:
         for [rows] in shards:
             batches.append(rows)
-    sizes, fullest_batches = choose_sizes(loader, batches, copies)
+    sizes, fullest_batches = choose_sizes(loader, batches)
     if sizes.num_tokens[-1] > MAX_TOKENS:
         logger.info("Kernels are launched one by one: a batch has more than %d tokens.", MAX_TOKENS)
         return None
-    first_masks = StepMasks(mode.config.train.seed, step=0, copies=copies)
+    first_masks = StepMasks(mode.config.train.seed, step=0)
     examples = []
     for rows in fullest_batches:
-        size = sizes.fitting(num_rows_of(rows, copies), num_tokens_of(loader, rows, copies))
+        size = sizes.fitting(num_rows_of(rows), num_tokens_of(loader, rows))
         if size is None:
             logger.info("Kernels are launched one by one: batches have too few tokens.")
             return None
         examples.append(loader.host_batch(rows, draw=0, masks=first_masks, size=size))
     recorded = None
     try:
-        recorded = RecordedPasses(mode, loader, recorder, sizes, examples, copies)
+        recorded = RecordedPasses(mode, loader, recorder, sizes, examples)
     except RuntimeError as error:
         logger.warning("passes are not recorded as CUDA graphs: %s", first_line(error))
     was_recorded = torch.tensor(float(recorded is not None), device=mode.device)
@@ -114,12 +113,10 @@ def why_launched(mode: Mode, loader: Loader, steps: list[Shards]) -> str:
     return ""
 
 
-def choose_sizes(
-    loader: Loader, batches: list[np.ndarray], copies: int
-) -> tuple[GraphSizes, list[np.ndarray]]:
+def choose_sizes(loader: Loader, batches: list[np.ndarray]) -> tuple[GraphSizes, list[np.ndarray]]:
     """Return sizes for batches of these rows, and for each size the batch that fills it most."""
-    totals = np.array([num_tokens_of(loader, rows, copies) for rows in batches])
-    batch_sizes = np.array([num_rows_of(rows, copies) for rows in batches])
+    totals = np.array([num_tokens_of(loader, rows) for rows in batches])
+    batch_sizes = np.array([num_rows_of(rows) for rows in batches])
     # Kernels take longer for a higher limit of a row's tokens, also where no row has as many. So rows of
     # padding are no longer than others, and there is room for enough of them.
     longest = int(loader.lengths().max())
@@ -140,16 +137,16 @@ def rounded_up(num_tokens: float) -> int:
     return int(-(-num_tokens // ROUND_TOKENS_TO)) * ROUND_TOKENS_TO
 
 
-def num_rows_of(rows: np.ndarray, copies: int) -> int:
+def num_rows_of(rows: np.ndarray) -> int:
     """Return the rows of a micro-batch; where it is empty a stand-in row is computed."""
-    return max(1, len(rows) * copies)
+    return max(1, len(rows))
 
 
-def num_tokens_of(loader: Loader, rows: np.ndarray, copies: int) -> int:
+def num_tokens_of(loader: Loader, rows: np.ndarray) -> int:
     """Return the tokens of a micro-batch."""
     if not len(rows):
         return int(loader.lengths(np.zeros(1, np.int64)).sum())
-    return int(loader.lengths(rows).sum()) * copies
+    return int(loader.lengths(rows).sum())
 
 
 class RecordedPasses:
@@ -163,12 +160,10 @@ class RecordedPasses:
         recorder: CudaGraphs,
         sizes: GraphSizes,
         examples: list[Batch],
-        copies: int,
     ) -> None:
         self.mode = mode
         self.loader = loader
         self.sizes = sizes
-        self.copies = copies
         self.parameters = mode.parameters
         model = BareModel(mode)
         # Also without graphs the first passes of a process are others: libraries are loaded, kernels chosen
@@ -189,9 +184,7 @@ class RecordedPasses:
 
     def size_of(self, rows: np.ndarray) -> FilledSize | None:
         """Return the size that a micro-batch is filled up to, None where it fits none."""
-        return self.sizes.fitting(
-            num_rows_of(rows, self.copies), num_tokens_of(self.loader, rows, self.copies)
-        )
+        return self.sizes.fitting(num_rows_of(rows), num_tokens_of(self.loader, rows))
 
     def can_compute(self, shards: Shards) -> bool:
         """Return whether the micro-batches of every rank fit, because all exchange gradients in one way."""

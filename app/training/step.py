@@ -23,7 +23,7 @@ from .recorded_update import RecordedUpdate
 from .step_results import PassesResult, StepResult
 
 logger = logging.getLogger(__name__)
-# outputs, targets -> the sum of the losses; with R-Drop it also has `divergence`
+# outputs, targets -> the sum of the losses
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # Passes are recorded in sizes that fit these steps. Rows come in random order, so later ones are similar.
 RECORDED_FROM = 2_000
@@ -70,8 +70,6 @@ class Step:
         self.recorded_update: RecordedUpdate | None = None
         # The passes of the step that is made
         self.passes: LaunchedPasses | RecordedPasses = self.launched
-        # R-Drop compares two predictions of each row of a micro-batch.
-        self.copies = 2 if self.config.r_drop else 1
         self.why_not_by_row = mode.unwrapped_module().why_not_by_row(loader.layout)
         if self.why_not_by_row:
             logger.info(
@@ -87,7 +85,7 @@ class Step:
         if recorder is None:
             return
         first_steps = [self.split_batch(plan.batch(step), max_rows) for step in range(num_steps)]
-        self.recorded = record_passes(self.mode, self.loader, recorder, first_steps, self.copies)
+        self.recorded = record_passes(self.mode, self.loader, recorder, first_steps)
         if self.recorded is not None and RecordedUpdate.is_possible(self.mode):
             self.recorded_update = RecordedUpdate(self.mode, recorder)
 
@@ -125,7 +123,7 @@ class Step:
         to the ranks."""
         mode = self.mode
         own_micro_batches = shards[mode.group.rank]
-        masks = StepMasks(self.config.seed, step, self.copies)
+        masks = StepMasks(self.config.seed, step)
         if self.why_not_by_row:
             # With a function of step and rank, resuming needs no state of a generator
             seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
@@ -143,23 +141,12 @@ class Step:
                 # Gradients are exchanged with the other ranks in the last one only.
                 with mode.micro_batch(is_last=index == len(own_micro_batches) - 1):
                     outputs = micro_batch.row_outputs(self.passes.forward(micro_batch.inputs))
-                    micro_loss = self.micro_loss(outputs, micro_batch.labels)
+                    micro_loss = self.loss(outputs, micro_batch.labels)
                     self.passes.backward(micro_loss / divisor)
                 loss_sum += micro_loss.detach()
                 positions.append(micro_batch.positions[micro_batch.label_rows].numpy())
                 finite.append(outputs.detach().isfinite().all(dim=1))
         return PassesResult(loss_sum, divisor, np.concatenate(positions), torch.cat(finite))
-
-    def micro_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the losses of a micro-batch."""
-        loss = self.loss(outputs, labels)
-        if self.config.r_drop:
-            # https://arxiv.org/abs/2106.14448: the second half of the outputs is of the same rows under other
-            # dropout, and the loss of a target the mean of its two losses plus the divergence of its two
-            # predictions, of this target alone.
-            divergence = self.loss.divergence(*outputs.chunk(2))
-            loss = loss / 2 + self.config.r_drop * divergence
-        return loss
 
     def split_batch(self, batch: np.ndarray, max_rows: int | None) -> Shards:
         """Return the micro-batches of each rank, of at most `max_rows` rows where that is set."""
@@ -168,16 +155,12 @@ class Step:
         if max_rows is not None:
             needed_micro_batches = -(-len(batch) // (world_size * max_rows))
             num_micro_batches = max(num_micro_batches, needed_micro_batches)
-        max_tokens = self.config.micro_batch_tokens
-        if max_tokens is not None:
-            # Each row is there `copies` times. At least 1, for one row a micro-batch: 0 would be no limit.
-            max_tokens = max(1, max_tokens // self.copies)
         return micro_batches(
             batch,
             self.loader.lengths(batch),
             num_shards=world_size,
             accumulation_steps=num_micro_batches,
-            max_tokens=max_tokens,
+            max_tokens=self.config.micro_batch_tokens,
             padded=not self.loader.layout.packed,
         )
 

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from ..data.label_shares import rows_of_labels
 from ..ngrams.character_model import CharacterModel
 from ..ngrams.second_reader import SecondReader
 from ..report.blend import MACRO_BALANCE, choose_blend, fit_blend
@@ -44,7 +45,7 @@ def fit_second_reader(
         return None
     task = components.task
     ngrams = characters.outputs(texts_of(components, FITTED_ON))
-    counts = np.bincount(components.dataset.splits["train"].labels, minlength=len(task.label_names))
+    counts = rows_of_labels(np.asarray(components.dataset.splits["train"].learnt), len(task.label_names))
     shares = counts / counts.sum()
     metric = task.best_metric if task.best_metric in CHOOSING_METRICS else "loss"
     balance = MACRO_BALANCE if metric == "macro_f1" else 0.0

@@ -45,7 +45,8 @@ def suggest(run, tmp_path):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_new_rows_are_written_with_their_columns_and_the_guess(suggest, tmp_path, capsys, strategy):
     rows = suggest("next.csv", "--num", "7", "--strategy", strategy)
-    assert [*rows[0]][:4] == ["id", "text", "label", "probability"]
+    assert [*rows[0]][:5] == ["id", "text", "label", "predicted_label", "probability"]
+    assert [row["predicted_label"] for row in rows] == [row["label"] for row in rows]
     assert (tmp_path / "next.csv").read_bytes().startswith(codecs.BOM_UTF8)
     assert len({row["text"] for row in rows}) == 7
     assert {int(row["id"]) for row in rows} <= set(range(30))

@@ -421,3 +421,16 @@ def test_the_usual_help_fits_on_a_screen_and_has_the_defaults_of_the_plain_comma
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_file_in_configs_is_right(path):
     assert load_config(["--config", str(path)]).output.name == path.stem
+
+
+def test_a_setting_that_is_gone_is_refused_with_the_reason_unless_it_is_unset(load, tmp_path):
+    with pytest.raises(
+        InputError, match=r"line 1: there is no setting 'train.r_drop' any more: R-Drop was rem"
+    ):
+        load("train: {r_drop: 1}")
+    with pytest.raises(InputError, match="command line: there is no setting 'train.r_drop' any more"):
+        load_config(["--train.r_drop", "1"])
+    # The files of earlier runs have all settings
+    assert load("train: {r_drop: null}").train == TrainConfig()
+    (tmp_path / "config.yaml").write_text("train: {r_drop: null, seed: 1}")
+    assert read_settings(tmp_path) == {"train.seed": 1}

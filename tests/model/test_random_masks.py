@@ -26,9 +26,9 @@ CHANNELS = 384
 PLACES = (0, 1, 2, 24, 60_000)
 
 
-def keys_of_step(step: int, seed: int = 1, copy: int = 0, num_rows: int = ROWS) -> np.ndarray:
+def keys_of_step(step: int, seed: int = 1, window: int = 0, num_rows: int = ROWS) -> np.ndarray:
     """Return the keys of the tokens of rows of one length, (num_rows, TOKENS)."""
-    keys = keys_of_rows(StepMasks(seed, step), np.arange(num_rows), copy)
+    keys = keys_of_rows(StepMasks(seed, step), np.arange(num_rows), window)
     row_of_token, positions = token_places(np.full(num_rows, TOKENS))
     return keys_of_tokens(keys.rows, row_of_token, positions).reshape(num_rows, TOKENS)
 
@@ -56,7 +56,7 @@ def spread(counts: Tensor, size: int, p: float) -> float:
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_masks_are_as_good_as_random(p):
     """16 million masks: the rate in its binomial interval, chi-square of channels, tokens and rows, and no
-    correlation of neighbours, layers, steps, rows, copies or seeds."""
+    correlation of neighbours, layers, steps, rows, windows or seeds."""
     p = round(p * 2**16) / 2**16
     masks = {}
     for step in (0, 1):
@@ -80,7 +80,7 @@ def test_masks_are_as_good_as_random(p):
     for place in PLACES[1:]:
         figures["layers", place] = correlation(masks[0, 0], masks[0, place], p)
         figures["steps", place] = correlation(masks[0, place], masks[1, place], p)
-    figures["copies"] = correlation(masks[0, 0], dropped(p, step=0, copy=1), p)
+    figures["windows"] = correlation(masks[0, 0], dropped(p, step=0, window=1), p)
     figures["seeds"] = correlation(masks[0, 0], dropped(p, step=0, seed=2), p)
     far = {name: figure for name, figure in figures.items() if not abs(figure) < LIMIT}
     assert len(figures) > 180
@@ -118,12 +118,12 @@ def test_all_draws_of_16_bits_are_equally_frequent_and_bits_do_not_depend_on_eac
 
 @pytest.mark.slow
 def test_no_two_tokens_of_a_run_share_a_key():
-    """3.8 million: 20 steps of 3,000 rows, each twice. By chance it would happen in one of 2.5 million such
-    runs."""
+    """3.8 million: 20 steps of 3,000 rows of two windows. By chance it would happen in one of 2.5 million
+    such runs."""
     keys = []
     for step in range(20):
-        for copy in (0, 1):
-            keys.append(keys_of_step(step, copy=copy, num_rows=3_000))
+        for window in (0, 1):
+            keys.append(keys_of_step(step, window=window, num_rows=3_000))
     keys = np.stack(keys)
     assert len(np.unique(keys)) == keys.size
     # The lowest bit of the second half is not used
@@ -131,7 +131,7 @@ def test_no_two_tokens_of_a_run_share_a_key():
 
 
 def test_windows_of_a_row_have_their_own_keys():
-    first, second = keys_of_rows(StepMasks(1, 0), np.array([5, 5]), 0, np.array([0, 1])).rows
+    first, second = keys_of_rows(StepMasks(1, 0), np.array([5, 5]), np.array([0, 1])).rows
     assert first != second
     assert first == keys_of_rows(StepMasks(1, 0), np.array([5])).rows[0]
 

@@ -16,7 +16,7 @@ from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.classifier import Classifier
-from app.model.linear_start import C, add_mean_layer, check_ends_in_layer
+from app.model.linear_start import C, add_mean_layer, check_ends_in_layer, fit_regression
 from app.model.lora import add_lora, load_adapter
 from app.model.model_parts import last_layer
 from app.modes.mode import Single
@@ -91,6 +91,19 @@ def test_several_labels_a_row(tmp_path):
     sizes = {"data__dev_size": 0.2, "data__test_size": 0.2}
     report = train_posts(posts, tmp_path / "run", **STILL, **sizes, model__name=encoder)
     assert report["micro_f1"] > report["baselines"]["most frequent set"]["micro_f1"]
+
+
+def test_a_row_with_a_distribution_counts_for_each_label_by_its_share():
+    inputs = np.random.default_rng(0).normal(size=(60, 5))
+    labels = inputs[:, :3].argmax(axis=1)
+    shares = 0.7 * np.eye(3)[labels] + 0.1
+    soft = fit_regression(inputs, labels, True, shares)
+    expected = LogisticRegression(C=C, max_iter=1000)
+    rows = np.repeat(np.arange(60), 3)
+    expected.fit(inputs[rows], np.tile(np.arange(3), 60), sample_weight=shares.ravel())
+    np.testing.assert_allclose(soft.coef_, expected.coef_, atol=1e-3)
+    hard = fit_regression(inputs, labels, True)
+    assert np.linalg.norm(soft.coef_) < np.linalg.norm(hard.coef_) / 2
 
 
 def test_the_layer_is_added_once_and_to_a_bert_only():

@@ -48,6 +48,8 @@ DECODER = "model.architecture=qwen3 model.config.num_key_value_heads=1 model.con
 MODERNBERT = "model.architecture=modernbert "
 ALBERT = "model.architecture=albert model.config.embedding_size=16 "
 MULTI = "data.task=multi_label "
+SOFT = "data.train={}/soft.csv "
+SOFT_SETS = MULTI + "data.train={}/soft_sets.csv "
 MASKED = "data.task=masked_language_modelling "
 
 # Settings, of `train` where they name no group; batches are padded where the name says so, and a case whose
@@ -74,10 +76,11 @@ CASES = {
     "ordinal": THREE + WEIGHTS + TINY + "data.task=ordinal",
     "focal": TWO + WEIGHTS + "loss=focal",
     "logit_adjusted": THREE + TINY + "loss=logit_adjusted",
-    "r_drop": THREE + "r_drop=2.0",
-    "r_drop_tiny_last_batch_padded": TINY + "r_drop=2.0",
-    "r_drop_multi_label": MULTI + "r_drop=1.0",
-    "r_drop_adamw": ADAMW + "r_drop=1.0",
+    "soft": THREE + TINY + SOFT,
+    "soft_weighted_padded": TWO + WEIGHTS + SOFT,
+    "soft_multi_label": THREE + SOFT_SETS + "class_weights=[2,0.5,1]",
+    "soft_adamw": ADAMW + SOFT,
+    "soft_linear_head": TWO + SOFT + "model.head=linear",
     "frozen_embeddings_padded": TWO + TINY + "model.freeze=embeddings",
     "frozen_encoder_adamw": ADAMW + "model.freeze=encoder",
     # Of two ranks one has no row
@@ -112,7 +115,8 @@ OVERFLOW = {"scale": 2.0**40, "backoff_factor": 2.0**-10}
 
 def settings_of(case: str, data: str) -> Config:
     task = next((task for task in FILES if f"data.task={task}" in CASES[case]), "single_label")
-    words = BASE + FILES[task].replace("{}", data) + f"data.cache_dir={data}/cache " + CASES[case]
+    words = BASE + FILES[task] + "data.cache_dir={}/cache " + CASES[case]
+    words = words.replace("{}", data)
     arguments = []
     for word in words.split():
         if "." not in word.partition("=")[0]:

@@ -23,7 +23,7 @@ LEFT_OUT = {
 }
 BF16_REGRESSION = "bf16_regression"
 # What the quick suite compares
-FEW = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"]
+FEW = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "soft"]
 # For another number of processes or stage of ZeRO than the usual one
 FEWER = [
     "accumulation_3",
@@ -36,8 +36,9 @@ FEWER = [
     "regression",
     "ordinal",
     "logit_adjusted",
-    "r_drop_tiny_last_batch_padded",
-    "r_drop_adamw",
+    "soft",
+    "soft_weighted_padded",
+    "soft_adamw",
     "masked_language_modelling",
     "lora",
     "lora_padded_adamw",
@@ -48,7 +49,7 @@ FEWER = [
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     """A folder with 80 rows of three classes, of very different lengths; in other files they have from none
-    to all three of them, or a number."""
+    to all three of them, a number, or probabilities of the classes."""
     folder = tmp_path_factory.mktemp("contract")
     words = "今天天气很好我们去公园散步看见一只小猫心情不错吃了火锅排队两个小时太久快递又丢了客服不理人"
     generator = random.Random(0)
@@ -64,6 +65,14 @@ def data(tmp_path_factory) -> Path:
         lines = []
         for index, (text, answer) in enumerate(zip(texts, column, strict=True)):
             lines.append(f"{text}{index}\t{answer}\n")
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+    for name, adds_up in (("soft.csv", True), ("soft_sets.csv", False)):
+        lines = ["text,p_a,p_b,p_c\n"]
+        for index, text in enumerate(texts):
+            shares = [generator.random() for _ in "abc"]
+            total = sum(shares) if adds_up else 1
+            probabilities = ",".join(f"{share / total:.6f}" for share in shares)
+            lines.append(f"{text}{index},{probabilities}\n")
         (folder / name).write_text("".join(lines), encoding="utf-8")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
@@ -187,7 +196,7 @@ REPLAYED = [
     "bf16",
     "fp16",
     "fp16_overflow",
-    "r_drop_adamw",
+    "soft_adamw",
     "frozen_encoder_adamw",
     "lora_adamw",
 ]
@@ -197,7 +206,7 @@ REPLAYED = [
     ("mode", "nprocs", "cases"),
     [
         ("ReplayedDDP", 2, ["empty_shard_adamw", "fp16_overflow", "lora_adamw"]),
-        ("ReplayedAtTimes", 2, ["sgd", "r_drop_adamw"]),
+        ("ReplayedAtTimes", 2, ["sgd", "soft_adamw"]),
         pytest.param("ReplayedSingle", 1, REPLAYED, marks=pytest.mark.slow),
         pytest.param("ReplayedDDP", 1, REPLAYED, marks=pytest.mark.slow),
         pytest.param("ReplayedDDP", 2, REPLAYED, marks=pytest.mark.slow),
@@ -215,7 +224,7 @@ def test_replayed_passes_are_the_same_job(mode, nprocs, cases, trainings, tmp_pa
 
 
 def test_after_memory_ran_out_it_is_the_same_job(trainings, tmp_path):
-    cases = ["sgd", "r_drop_adamw"]
+    cases = ["sgd", "soft_adamw"]
     assert trainings.differences("LittleMemory", 1, cases, tmp_path / "out") == []
 
 
@@ -225,7 +234,7 @@ def test_after_memory_ran_out_it_is_the_same_job(trainings, tmp_path):
         ([("ddp", 2, 2), ("single", 1, 4)], "accumulation_adamw"),
         pytest.param(
             [("ddp", 2, 1), ("fsdp", 3, 2), ("accelerate", 2, 3), ("single", 1, 4)],
-            "r_drop_adamw",
+            "soft_adamw",
             marks=pytest.mark.slow,
         ),
     ],
@@ -265,7 +274,7 @@ def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, trainings, tmp_path
     ("broken", "caught_by"),
     [
         ("MeanOfMeans", ["accumulation_3", "tiny_last_batch"]),
-        ("MasksOfRanks", ["padded", "r_drop", "masked_language_modelling"]),
+        ("MasksOfRanks", ["padded", "soft", "masked_language_modelling"]),
         ("ForgottenZeroGrad", ["sgd"]),
         ("ForgottenAllReduce", ["sgd"]),
         ("MissingUnscale", ["clipped"]),

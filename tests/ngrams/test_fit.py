@@ -90,3 +90,35 @@ def test_equal_rows_give_equal_models_and_long_texts_are_cut(texts):
     assert model.ngrams == again.ngrams
     assert np.array_equal(model.weights, again.weights)
     assert np.array_equal(model.outputs(long_texts[:9]), again.outputs(long_texts[:9]))
+
+
+def one_hot(labels: np.ndarray, num_labels: int) -> np.ndarray:
+    return np.eye(num_labels, dtype=np.float32)[labels]
+
+
+def test_a_row_with_a_distribution_counts_for_each_label_by_its_share(texts):
+    """Shares of one half are two rows with one label each, which count half."""
+    labels = np.arange(len(texts)) % 3
+    hard = fit_characters(texts, labels, 3)
+    same = fit_characters(texts, labels, 3, targets=one_hot(labels, 3))
+    assert np.allclose(same.outputs(texts), hard.outputs(texts), atol=1e-4)
+    others = (labels + 1) % 3
+    halves = (one_hot(labels, 3) + one_hot(others, 3)) / 2
+    soft = fit_characters(texts, labels, 3, targets=halves)
+    vectorizer = tfidf(dtype=np.float32)
+    features = vectorizer.fit_transform(texts)
+    twice = features[np.tile(np.arange(len(texts)), 2)]
+    regression = LogisticRegression(C=5, max_iter=100, tol=1e-3)
+    regression.fit(twice, np.concatenate([labels, others]), sample_weight=np.full(2 * len(texts), 0.5))
+    odds = np.exp(soft.outputs(texts))
+    probabilities = odds / odds.sum(axis=1, keepdims=True)
+    assert np.allclose(probabilities, regression.predict_proba(features), atol=1e-3)
+
+
+def test_probabilities_of_several_labels_are_weights_too(texts):
+    labels = np.stack([np.arange(len(texts)) % 2, np.arange(len(texts)) % 3 == 0], axis=1).astype(np.uint8)
+    hard = fit_characters(texts, labels, 2)
+    same = fit_characters(texts, labels, 2, targets=labels.astype(np.float32))
+    assert np.allclose(same.outputs(texts), hard.outputs(texts), atol=1e-3)
+    unsure = fit_characters(texts, labels, 2, targets=0.2 + 0.6 * labels.astype(np.float32))
+    assert np.abs(unsure.outputs(texts)).mean() < np.abs(hard.outputs(texts)).mean()

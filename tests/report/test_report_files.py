@@ -11,6 +11,7 @@ import html
 import json
 import re
 import tempfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from markdown_it import MarkdownIt
 
 from app.checkpoints.run_files import CARD, PAGE, PREDICTIONS, TEXT
 from app.config.command_line import load_config
+from app.data.dataset import Split
 from app.report.bootstrap import all_metrics
 from app.report.card import render_card
 from app.report.charts import training_curves
@@ -317,12 +319,14 @@ def test_the_training_loss_is_beside_that_of_dev_or_has_a_chart_of_its_own():
         ([], True),
         (["--train.loss", "focal"], False),
         (["--train.class_weights", "balanced"], False),
-        (["--train.r_drop", "1"], False),
     ],
 )
 def test_losses_of_training_and_dev_are_compared_only_where_they_are_the_same(settings, is_same):
     config = load_config(["--data.train", "rows.csv", *settings])
-    assert is_loss_of_dev(config.train) == is_same
+    rows = Split("train", table=None, rows=np.arange(2), labels=np.array([0, 1]))
+    assert is_loss_of_dev(config.train, rows) == is_same
+    with_shares = replace(rows, targets=np.array([[0.8, 0.2], [0, 1]], np.float32))
+    assert not is_loss_of_dev(config.train, with_shares)
 
 
 def test_groups_count_every_row_once():

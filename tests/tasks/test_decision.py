@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, logsigmoid
 
 from app.config.schema import TASKS, Config, TrainConfig
 from app.errors import InputError
@@ -350,7 +350,28 @@ SQUARES = ERRORS**2
 # Linear from an error of 1 on
 HUBER = torch.where(ERRORS < 1, SQUARES / 2, ERRORS - 0.5)
 # The loss, outputs of the model, labels, and the value of each row or label by its formula
+# Distributions of labels, and probabilities of several
+SHARES_OF_ROWS = torch.tensor([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]])
+PROBABILITIES_OF_LISTS = torch.tensor([[0.7, 0.2, 0.0], [1.0, 1.0, 0.5], [0.25, 0.9, 0.5]])
 FORMULAS = [
+    (
+        ClassLoss("cross_entropy", WEIGHTS),
+        LOGITS,
+        SHARES_OF_ROWS,
+        -SHARES_OF_ROWS * WEIGHTS * LOGITS.log_softmax(1),
+    ),
+    (
+        ClassLoss("logit_adjusted", class_shares=SHARES),
+        LOGITS,
+        SHARES_OF_ROWS,
+        -SHARES_OF_ROWS * ADJUSTED.log_softmax(1),
+    ),
+    (
+        ListLoss("cross_entropy"),
+        LOGITS,
+        PROBABILITIES_OF_LISTS,
+        -PROBABILITIES_OF_LISTS * logsigmoid(LOGITS) - (1 - PROBABILITIES_OF_LISTS) * logsigmoid(-LOGITS),
+    ),
     (ClassLoss("cross_entropy", WEIGHTS), LOGITS, LABELS, -OF_LABEL.log() * WEIGHTS[LABELS]),
     (ClassLoss("focal"), LOGITS, LABELS, -OF_LABEL.log() * (1 - OF_LABEL) ** 2),
     (ClassLoss("logit_adjusted", class_shares=SHARES), LOGITS, LABELS, cross_entropy(ADJUSTED, LABELS) * 3),

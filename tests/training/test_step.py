@@ -32,8 +32,8 @@ def training() -> Training:
 
 
 @pytest.mark.parametrize("most_tokens", [1, 2, 3])
-def test_a_limit_below_one_row_means_one_row_a_micro_batch_also_with_two_copies(most_tokens):
-    config = replace(SETTINGS, r_drop=1.0, micro_batch_tokens=most_tokens)
+def test_a_limit_below_one_row_means_one_row_a_micro_batch(most_tokens):
+    config = replace(SETTINGS, micro_batch_tokens=most_tokens)
     training = Training(config, dropout=0.3)
     step = Step(training.mode, training.loader, training.loss)
     [micro_batches] = step.split_batch(training.plan.batch(0), None)

@@ -6,12 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import kl_div, log_softmax
+from torch.nn.functional import log_softmax
 
 from app.config.schema import TrainConfig
 from app.modes.mode import Single
-from app.tasks import open_task
-from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
 from app.training.evaluation import evaluate_rows
 from tests.tiny import plain_model, tiny_model
 from tests.training.tiny_training import SETTINGS as TINY
@@ -23,28 +21,14 @@ SETTINGS = {
     "sgd": replace(COMMON, optimizer="sgd", learning_rate=0.05, weight_decay=0.05),
     "adamw": replace(COMMON, schedule="cosine", weight_decay=0.1, head_learning_rate=2e-3),
 }
-SETTINGS["r_drop"] = replace(SETTINGS["sgd"], r_drop=2.0)
 # AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact
 # gradient is 0, and what rounding leaves of it is blown up to whole steps, in any two implementations.
 WITHOUT_GRADIENT = "key.bias"
 
 
-def two_masks(module, inputs):
-    """Drop every second feature, other ones in the second half of the rows."""
-    (features,) = inputs
-    if not module.training:
-        return None
-    mask = torch.arange(features.shape[-1]) % 2 * 2.0
-    half = len(features) // 2
-    return torch.cat([features[:half] * mask, features[half:] * (2 - mask)])
-
-
 def run(config: TrainConfig, *mode_class: type, **options) -> Training:
-    """Train to the end; with R-Drop under masks in place of dropout."""
-    training = Training(config, *mode_class, **options)
-    if config.r_drop:
-        training.mode.module.model.classifier.register_forward_pre_hook(two_masks)
-    return training.run()
+    """Train to the end."""
+    return Training(config, *mode_class, **options).run()
 
 
 @dataclass(frozen=True)
@@ -64,10 +48,6 @@ def reference(name: str, pairs: bool) -> Reference:
     model = plain_model(tiny_model(vocab_size=len(tokenizer)).train())
     split = dataset.splits["train"]
     optimizer = plain_optimizer(model, config)
-    even_mask = torch.arange(model.config.hidden_size) % 2 * 2.0
-    masks = [1.0, 1.0]
-    if config.r_drop:
-        masks = [even_mask, 2 - even_mask]
     steps_per_epoch = int(np.ceil(len(split) / config.batch_size))
     total_steps = steps_per_epoch * config.epochs
     losses = []
@@ -80,12 +60,8 @@ def reference(name: str, pairs: bool) -> Reference:
         inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
         labels = torch.tensor(split.labels[batch])
         target = torch.nn.functional.one_hot(labels, 3) * (1 - SMOOTHING) + SMOOTHING / 3
-        pooled = model.bert(**inputs).pooler_output
-        first_output = log_softmax(model.classifier(pooled * masks[0]), dim=1)
-        second_output = log_softmax(model.classifier(pooled * masks[1]), dim=1)
-        entropy = -(target * WEIGHTS * first_output).sum() - (target * WEIGHTS * second_output).sum()
-        divergence = kl_sum(first_output, second_output) + kl_sum(second_output, first_output)
-        loss = (entropy / 2 + (config.r_drop or 0) * divergence / 2) / len(batch)
+        output = log_softmax(model.classifier(model.bert(**inputs).pooler_output), dim=1)
+        loss = -(target * WEIGHTS * output).sum() / len(batch)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -109,10 +85,6 @@ def plain_optimizer(model: torch.nn.Module, config: TrainConfig) -> torch.optim.
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=0.0)
     return torch.optim.AdamW(groups, lr=0.0)
-
-
-def kl_sum(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return kl_div(output, target, reduction="sum", log_target=True)
 
 
 def rate_factor(config: TrainConfig, step: int, total_steps: int) -> float:
@@ -173,7 +145,6 @@ def test_the_comparison_sees_what_it_should(pairs):
     without_weights = Training(config, pairs=pairs)
     without_weights.loss = SmoothedCrossEntropy("cross_entropy")
     assert difference(without_weights.run().weights, weights) > 1e-4
-    assert difference(reference("r_drop", pairs).weights, weights) > 1e-3
 
 
 @pytest.mark.parametrize(("max_steps", "steps", "last"), [(7, 7, 0.05 / 4), (1000, 10, 0.05 / 7)])
@@ -314,44 +285,3 @@ def test_frozen_weights_have_no_gradient_and_no_optimizer_state(frozen, frozen_p
     check_trained(training, trained)
     state = training.mode.optimizer_state()
     assert {key.removeprefix("state.").rpartition(".")[0] for key in state} == trained
-
-
-def test_each_copy_of_a_row_has_its_own_dropout():
-    """With real dropout the copies differ, so the divergence adds to the loss of the first step."""
-    weak = Training(replace(TINY, r_drop=1e-9, max_steps=1), dropout=0.3).run()
-    strong = Training(replace(TINY, r_drop=10.0, max_steps=1), dropout=0.3).run()
-    assert strong.losses[0] > weak.losses[0] + 0.1
-
-
-def test_divergences_of_r_drop_are_their_formulas():
-    """Of several labels that of each, of ordered ones of their probabilities, of numbers the square."""
-    first, second = torch.randn(2, 3, 4, dtype=torch.float64)
-
-    def label_chances(outputs: torch.Tensor) -> torch.Tensor:
-        chances = outputs.sigmoid()
-        return torch.stack([chances, 1 - chances])
-
-    labels_loss = ListLoss("cross_entropy")
-    expected = symmetric_divergence(label_chances(first), label_chances(second))
-    assert float(labels_loss.divergence(first, second)) == pytest.approx(expected)
-    assert float(labels_loss.divergence(first, first)) == 0.0
-
-    task = open_task("ordinal", list("abcd"))
-
-    def rank_chances(outputs: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(task.class_logits(outputs.numpy())).exp()
-
-    ordinal_loss = ClassLoss("cross_entropy", logits_of=lambda outputs: task.class_logits(outputs, torch))
-    expected = symmetric_divergence(rank_chances(first), rank_chances(second))
-    assert float(ordinal_loss.divergence(first, second)) == pytest.approx(expected)
-
-    squares = (first - second)[:, 0] ** 2
-    divergence = NumberLoss("huber").divergence(first[:, :1], second[:, :1])
-    assert float(divergence) == pytest.approx(float(squares.sum()))
-
-
-def symmetric_divergence(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Return the mean of both Kullback-Leibler divergences of two arrays of probabilities."""
-    forward = (first * (first / second).log()).sum()
-    backward = (second * (second / first).log()).sum()
-    return float((forward + backward) / 2)
