@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..words import N_, _, in_language
+from ..words import N_, _, in_language, joined
 
 ROLES = {
     "text": N_("text"),
@@ -39,7 +39,7 @@ class ColumnFacts:
     def described(self) -> str:
         """Return the facts in words of the current language."""
         names = [f"{_(ROLES[role])} {columns}" for role, columns in self.roles.items()]
-        words = ", ".join(names)
+        words = joined(names)
         if not names:
             words = _("texts without columns")
         if self.unused:

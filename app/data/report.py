@@ -147,8 +147,9 @@ def _classes_text(statistics: dict[str, Any]) -> str:
     parts = []
     for label in listed_labels:
         share = counts[label] / statistics["rows"]
-        parts.append(f"{shorten(label)} {counts[label]:,} ({share:.1%})")
-    classes = ", ".join(parts)
+        part = _("{label} {rows:,} ({share:.1%})")
+        parts.append(part.format(label=shorten(label), rows=counts[label], share=share))
+    classes = joined(parts)
     if len(counts) > MAX_CLASSES:
         return _("; {classes:,} classes, the largest {largest}").format(classes=len(counts), largest=classes)
     return _("; {classes}").format(classes=classes)
@@ -279,7 +280,7 @@ def length_line(store: TokenStore, rows: np.ndarray) -> str:
         "data.max_length {max_length}); {unknown:.1%} of all tokens are unknown"
     )
     return message.format(
-        lengths=", ".join(parts),
+        lengths=joined(parts),
         rows=rows_in_words(num_cut),
         share=num_cut / len(rows),
         way=store.long.way,

@@ -1,6 +1,7 @@
 """Shapes of files and folders that other programs write: they are read, or refused with the remedy."""
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -415,6 +416,8 @@ def test_a_cache_of_another_language_is_read_in_this_one(opened, report_of):
     assert "the text is empty, found ''; fill it in or remove the row" in reports["en"]
     assert "3 columns are needed as in the first row, found 1" in reports["en"]
     assert "text 'text'" not in reports["zh"]
+    assert "文本 'text'、标签 'label'；" in reports["zh"]
+    assert re.search(r"体育 \d+（\d+\.\d%）、", reports["zh"])
     assert not set(reports["en"].splitlines()) & set(reports["zh"].splitlines())
 
 

@@ -209,6 +209,10 @@ def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_
         assert [sentence for sentence in SENTENCES.get(answer_kind, ()) if sentence not in both] == []
 
 
+# A mark of English beside a Chinese character
+HALF_WIDTH = "[\u4e00-\u9fff][:,;(].{,9}|.{,9}[:,;)][\u4e00-\u9fff]"
+
+
 @pytest.mark.parametrize("answer_kind", ["two_classes", "many_classes", "multi_label"])
 def test_a_chinese_report_has_no_english_words_but_names(answer_kind, tmp_path):
     written = report_of(tmp_path, answer_kind, "zh")
@@ -219,6 +223,7 @@ def test_a_chinese_report_has_no_english_words_but_names(answer_kind, tmp_path):
     names = {"TF-IDF", "Brier", "ROC-AUC", "dev", "test", "report.json"}
     names |= {"data.long", "data.max_length", "cut"}
     assert set(re.findall(r"[A-Za-z][A-Za-z0-9_.-]{2,}", text)) - names - BY_KEY.keys() == set()
+    assert re.findall(HALF_WIDTH, text) == []
 
 
 HOSTILE = [
