@@ -19,6 +19,7 @@ MORE_ANSWERS = 50  # of which the gain is foretold
 MIN_POINTS = 8  # of the curve, to foretell from it
 MIN_TEST_ROWS = 10
 SMALL_GAIN = 0.01  # of the accuracy
+SMALL_CHANGE = 0.02  # share of other texts that get another label than `MORE_ANSWERS` answers ago
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,13 @@ class Figures:
         cls,
         labels: np.ndarray,
         vectors: np.ndarray,
+        other_vectors: np.ndarray,
         head: LinearHead,
         points: Sequence[CurvePoint],
         num_answers: int,
     ) -> Figures:
-        """Return the figures of kept texts, whose `labels` are 0 and 1, (num_rows, num_labels)."""
+        """Return the figures of kept texts, whose `labels` are 0 and 1, (num_rows, num_labels).
+        `other_vectors` are those of texts without an answer, (num_texts, size)."""
         predicted = decided(head.probabilities(vectors), head.has_several)
         is_right = right(labels, predicted)
         test_figures = {
@@ -65,7 +68,10 @@ class Figures:
         gain = None
         if len(points) >= MIN_POINTS and len(labels) >= MIN_TEST_ROWS:
             gain = foretold_gain(np.array(answers), np.array(rights), num_answers)
-        enough = gain is not None and gain["high"] < SMALL_GAIN
+        enough = False
+        if gain is not None and gain["high"] < SMALL_GAIN:
+            earlier_heads = [point.head for point in points if point.answers <= num_answers - MORE_ANSWERS]
+            enough = share_changed(earlier_heads[-1:], head, other_vectors) <= SMALL_CHANGE
         return cls(test_figures, curve, gain, enough)
 
 
@@ -82,6 +88,23 @@ def right(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     num_known = predicted.shape[1]
     is_same = (labels[:, :num_known] > 0) == predicted
     return is_same.all(axis=1) & ~labels[:, num_known:].any(axis=1)
+
+
+def share_changed(earlier_heads: Sequence[LinearHead], head: LinearHead, vectors: np.ndarray) -> float:
+    """Return the share of texts to which a head gives other labels than the last of some earlier heads; 1
+    where there is no earlier head. The accuracy cannot have changed by more.
+
+    That a model does not change its answers any more is the sign to stop of Bloodgood and Vijay-Shanker,
+    2009, https://aclanthology.org/W09-1107/; the few kept texts alone would show it too early.
+    """
+    if not earlier_heads:
+        return 1.0
+    if not len(vectors):
+        return 0.0
+    earlier = decided(earlier_heads[-1].probabilities(vectors), head.has_several)
+    labels = decided(head.probabilities(vectors), head.has_several)
+    is_changed = ~right(labels, earlier)
+    return float(is_changed.mean())
 
 
 def share_with_interval(count: int, total: int) -> dict[str, float]:
@@ -129,7 +152,9 @@ def foretold_gain(answers: np.ndarray, rights: np.ndarray, num_answers: int) -> 
     `answers` (num_points,) are those of the curve, `rights` (num_points, num_rows) whether each kept text was
     right then. The accuracy is taken to be a + b / sqrt(answers), by least squares. The gain is then a sum
     over texts, and how it differs between texts gives its interval: most are right or wrong all the time, so
-    it is narrower than that of the accuracy.
+    it is narrower than that of the accuracy. Two more texts, of which one turned right and one wrong half
+    way, keep it from being too narrow where few texts did. The interval is that of the trend; a single model
+    may be a little better or worse.
     """
     from scipy.stats import t
 
@@ -138,8 +163,10 @@ def foretold_gain(answers: np.ndarray, rights: np.ndarray, num_answers: int) -> 
     slope_weights = centred / (centred**2).sum()
     step = 1 / np.sqrt(num_answers) - 1 / np.sqrt(num_answers + MORE_ANSWERS)
     gains = step * slope_weights @ rights
-    num_rows = len(gains)
     value = float(gains.mean())
+    turned = step * slope_weights[len(answers) // 2 :].sum()
+    gains = np.append(gains, [value + turned, value - turned])
+    num_rows = len(gains)
     error = float(gains.std(ddof=1)) / np.sqrt(num_rows)
     margin = float(t.ppf((1 + INTERVAL_LEVEL) / 2, num_rows - 1)) * error
     return {

@@ -36,6 +36,7 @@ RANDOM_SHARE = 0.1  # of the training texts; the others are those of which the m
 REPEAT_EVERY = 20  # texts shown to a person: one of them is a text that he has answered before
 MIN_TEXTS_BETWEEN = 10  # answers between a text and its repetition
 MAX_CANDIDATES = 5000  # texts of which the model says how sure it is, for each choice
+MAX_OTHERS = 1000  # texts without an answer that show how much the model still changes
 MIN_CENTRE_ROWS = 200  # vectors of which the mean is known well enough
 LOCK_SECONDS = 1800  # a text that a person has not answered may be shown to others after this time
 CURVE_STEP = 5  # answers between two points of the curve, at first
@@ -577,12 +578,19 @@ class LabelSession:
         figures = Figures.of(
             labels=self._targets(rows),
             vectors=self._vectors[rows],
+            other_vectors=self._vectors[self._texts_without_answer()],
             head=self._head,
             points=self._curve,
             num_answers=len(self._answers),
         )
         self._figures = (state, figures)
         return figures
+
+    def _texts_without_answer(self) -> np.ndarray:
+        """Return some texts that nobody has answered, at random, of which the vectors are there."""
+        is_other = self._has_vector.copy()
+        is_other[list(self._answers)] = False
+        return self._order[is_other[self._order]][:MAX_OTHERS]
 
     def _command(self) -> str | None:
         """Return the command of a training; None where it would refuse the files."""

@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from app.labelling.figures import agreement_of, macro_f1, right, share_with_interval
+from app.labelling.figures import (
+    CurvePoint,
+    Figures,
+    agreement_of,
+    foretold_gain,
+    macro_f1,
+    right,
+    share_with_interval,
+)
 from app.labelling.label_file import Answer
+from app.vectors.head import LinearHead
 
 
 def test_the_interval_of_a_share_is_exact():
@@ -52,3 +61,42 @@ def test_agreement_is_of_sets_of_labels():
     ]
     assert agreement_of(answers)["value"] == 0.5
     assert agreement_of([first]) is None
+
+
+def test_the_gain_of_a_curve_that_is_known():
+    """The texts are right in such shares that the accuracy is 0.9 - 2 / sqrt(answers)."""
+    answers = np.arange(25, 400, 5)
+    num_right = np.round(10_000 * (0.9 - 2 / np.sqrt(answers))).astype(int)
+    rights = np.arange(10_000) < num_right[:, None]
+    gain = foretold_gain(answers, rights, 395)
+    assert gain["value"] == pytest.approx(2 / np.sqrt(395) - 2 / np.sqrt(445), abs=1e-4)
+    assert gain["low"] < gain["value"] < gain["high"]
+
+
+def test_the_interval_of_a_gain_has_a_width_where_no_text_changed():
+    answers = np.arange(5, 105, 5)
+    gain = foretold_gain(answers, np.ones((20, 12), bool), 100)
+    assert gain["value"] == pytest.approx(0)
+    assert gain["low"] < -0.001
+    assert gain["high"] > 0.001
+
+
+def figures_of(num_changed: int) -> Figures:
+    """Return the figures of heads that are right for all kept texts; `num_changed` of 100 other texts got
+    another label in the last answers."""
+    zero = np.zeros(1, np.float32)
+    first = LinearHead(np.array([[1], [-1]], np.float32), np.zeros(2, np.float32), zero, 1.0, False)
+    bias = np.array([0.3, 0], np.float32)
+    last = LinearHead(first.weights, bias, zero, 1.0, False)
+    vectors = np.array([[1.0], [-1.0]] * 40)
+    # The label of vectors near 0 depends on the bias
+    other_vectors = np.array([[-0.1]] * num_changed + [[1.0]] * (100 - num_changed))
+    points = [CurvePoint(answers, first) for answers in range(10, 510, 10)]
+    labels = np.array([[1, 0], [0, 1]] * 40)
+    return Figures.of(labels, vectors, other_vectors, last, points, num_answers=510)
+
+
+def test_more_answers_hardly_pay_where_neither_accuracy_nor_answers_change():
+    assert figures_of(2).enough
+    assert not figures_of(3).enough
+    assert figures_of(3).gain["high"] < 0.01
