@@ -38,8 +38,6 @@ def check_rules(config: Config) -> None:
     if train.loss == "logit_adjusted" and train.class_weights == "balanced":
         rule = "left out with train.loss logit_adjusted: both correct the same imbalance"
         raise RuleError("train.class_weights", rule)
-    if model.ngrams == "on" and "several" in TASKS[data.task].traits:
-        raise RuleError("model.ngrams", "auto or off with several labels a row")
     if not model.has_random_weights:
         rule = "left out unless model.name is random (for random weights: --model.name random)"
         for key in ("architecture", "vocab_file"):

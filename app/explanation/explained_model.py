@@ -103,7 +103,7 @@ class ExplainedModel:
                 "another checkpoint"
             )
         if added is not None:
-            logits = logits + added
+            logits = self.tensor(self.second_reader.scale) * logits + added
         return logits
 
     def log_odds(

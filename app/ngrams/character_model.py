@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -42,6 +42,14 @@ class CharacterModel:
     def outputs(self, texts: Sequence[str]) -> np.ndarray:
         """Return the logits of texts, or their numbers, (num_texts, num_outputs)."""
         return self.features(texts) @ self.weights + self.bias
+
+    def followed_by(self, function: Callable[[np.ndarray], np.ndarray]) -> CharacterModel:
+        """Return the model whose outputs are a `function` of these. It gets and returns arrays (any number,
+        num_outputs), and is linear, with a constant."""
+        constant = function(np.zeros((1, len(self.bias))))
+        weights = function(self.weights) - constant
+        bias = function(self.bias[None])[0]
+        return replace(self, weights=np.ascontiguousarray(weights, self.weights.dtype), bias=bias)
 
     def contributions(self, text: str) -> np.ndarray:
         """Return what each character of a text adds to the outputs, (num_characters, num_outputs): its part

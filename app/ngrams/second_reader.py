@@ -30,19 +30,26 @@ REMEDY = "copy the folder again"
 
 @dataclass(frozen=True)
 class SecondReader:
-    """To the logits of the encoder it adds `weight` times those of the `characters`, and a `shift` for each
-    label, (num_labels,). Weight and shift were fitted on `rows` of dev, for the encoder of one step.
-    `encoder_decision` is what was fitted there for the encoder alone, as decision.json has it."""
+    """To the logits of the encoder times `scale`, (num_labels,), it adds `weight` times those of the
+    `characters`, and a `shift`, (num_labels,). Scale, weight and shift were fitted on `rows` of dev, for the
+    encoder of one step. `encoder_decision` is what was fitted there for the encoder alone, as decision.json
+    has it."""
 
     characters: CharacterModel
     weight: float
     shift: np.ndarray
+    scale: np.ndarray
     rows: int
     encoder_decision: dict = field(default_factory=dict)
 
     def added(self, texts: Sequence[str]) -> np.ndarray:
-        """Return what is added to the logits of texts, (num_texts, num_labels) float32."""
+        """Return what is added to the scaled logits of texts, (num_texts, num_labels) float32."""
         return (self.weight * self.characters.outputs(texts) + self.shift).astype(np.float32)
+
+    def logits(self, encoder: np.ndarray, added: np.ndarray) -> np.ndarray:
+        """Return the logits of both readers, of those of the encoder and of what is `added` to them; all
+        (num_rows, num_labels) float32."""
+        return self.scale.astype(np.float32) * encoder + added
 
     def parts(self, text: str, ranges: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
         """Return what the characters in each of the `ranges` of a text add to the logits, (num_ranges,
@@ -69,6 +76,7 @@ def write_second_reader(folder: Path, reader: SecondReader | None, label_names: 
     values = {
         "step": step,
         "method": characters.method,
+        "scale": dict(zip(label_names, reader.scale.tolist(), strict=True)),
         "weight": reader.weight,
         "shift": dict(zip(label_names, reader.shift.tolist(), strict=True)),
         "rows": reader.rows,
@@ -93,6 +101,10 @@ def read_second_reader(folder: Path, label_names: list[str]) -> SecondReader | N
         # Not mapped: a file that is cut short while it is mapped ends the process
         arrays = load(weights_path.read_bytes())
         shift = np.array([values["shift"][name] for name in label_names])
+        scale = np.ones(len(label_names))
+        # Runs of earlier versions have none
+        if "scale" in values:
+            scale = np.array([float(values["scale"][name]) for name in label_names])
         characters = CharacterModel(
             method=values["method"],
             ngrams=values["ngrams"],
@@ -108,6 +120,7 @@ def read_second_reader(folder: Path, label_names: list[str]) -> SecondReader | N
     _check_shapes(weights_path, characters, len(label_names))
     return SecondReader(
         characters=characters,
+        scale=scale,
         weight=values["weight"],
         shift=shift,
         rows=values["rows"],

@@ -156,7 +156,7 @@ class Predictor:
         logits[np.concatenate(batches)] = logits_in_batches
         logits = tokens.sums(logits) / tokens.counts[:, None].astype(np.float32)
         if tokens.added is not None:
-            logits += tokens.added
+            logits = self.second_reader.logits(logits, tokens.added)
         return logits
 
 

@@ -180,6 +180,10 @@ class Info(TypedDict):
         dict[str, Any] | None, Field(description="with several labels a text: the threshold of each")
     ]
     label_hierarchy: Annotated[str | None, Field(description="what separates the parts of a label")]
+    second_reader: Annotated[
+        str | None,
+        Field(description="the linear model of character n-grams beside the encoder; null: none"),
+    ]
     runtime: str
     device: str
     precision: str

@@ -153,6 +153,9 @@ class Service:
         label_rule = None
         if task.form.has_several:
             label_rule = task.state()
+        second_reader = None
+        if predictor.second_reader is not None:
+            second_reader = predictor.second_reader.characters.method
         return {
             "model": model.folder.resolve().name,
             "labels": task.label_names,
@@ -162,6 +165,7 @@ class Service:
             "threshold": model.threshold,
             "label_rule": label_rule,
             "label_hierarchy": task.tree and task.tree.separator,
+            "second_reader": second_reader,
             **predictor.runtime.description,
             "max_body_bytes": MAX_BODY,
             "max_file_bytes": MAX_FILE,

@@ -13,6 +13,12 @@ from .task import Task
 from .thresholds import DEFAULT_THRESHOLD, choose_thresholds
 
 
+def binary_loss(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Return the mean cross entropy of the labels of each row, (num_rows,), for labels of 0 and 1 and logits,
+    both (num_rows, num_labels)."""
+    return (np.logaddexp(0, logits) - labels * logits).mean(axis=1)
+
+
 class MultiLabel(Task):
     """Labels, predictions, logits and probabilities are (num_rows, num_labels).
 
@@ -86,6 +92,12 @@ class MultiLabel(Task):
         together.thresholds = np.mean(thresholds, axis=0)
         return together
 
+    def sharpened_loss(self, labels: np.ndarray, logits: np.ndarray, sharpness: float) -> np.ndarray:
+        return binary_loss(labels, logits)
+
+    def scaled_outputs(self) -> np.ndarray:
+        return np.ones(len(self.label_names), bool)
+
     def state(self) -> dict:
         thresholds = dict(zip(self.label_names, self.thresholds.tolist(), strict=True))
         fitted = {"thresholds": thresholds, "chosen_on": self.chosen_on, "rows": self.num_fitted_rows}
@@ -121,7 +133,7 @@ class MultiLabel(Task):
             labels,
             predicted,
             correct=num_wrong == 0,
-            loss=(np.logaddexp(0, logits) - labels * logits).mean(axis=1),
+            loss=binary_loss(labels, logits),
             num_wrong=num_wrong,
             thresholds=thresholds,
             figures=figures,

@@ -26,7 +26,6 @@ class Ordinal(SingleLabel):
     main_metric = "kappa"
     log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
     baseline_metrics = ("kappa", "accuracy")
-    can_have_second_reader = False
 
     def build_loss(self, labels: np.ndarray) -> Any:
         # The probabilities of a new head are the shares of the labels
@@ -55,6 +54,23 @@ class Ordinal(SingleLabel):
         log_below = -softplus(cumulative)
         between = log_at_least[:, :-1] + log_below[:, 1:] + library.log(-library.expm1(-steps))
         return library.hstack([log_below[:, :1], between, log_at_least[:, -1:]])
+
+    def logits_of_linear_model(self, outputs: np.ndarray) -> np.ndarray:
+        """Return the slope of the logits of labels over the order of the labels, by least squares, as the
+        first output, which moves all cumulative logits; the others are 0."""
+        ranks = np.arange(outputs.shape[1])
+        distances = ranks - ranks.mean()
+        logits = np.zeros(outputs.shape)
+        logits[:, 0] = outputs @ distances / (distances @ distances)
+        return logits
+
+    def scaled_outputs(self) -> np.ndarray:
+        """Return the first output: with more evidence it has to vary by less beside the same steps."""
+        return np.arange(len(self.label_names)) == 0
+
+    def shift_direction(self, class_shares: np.ndarray | None) -> np.ndarray:
+        """Return the direction of the first output."""
+        return np.eye(1, len(self.label_names))[0]
 
     def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the median label of each row, (num_rows,)."""

@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     import torch
 
 
-def check_second_reader(dataset: Dataset) -> None:
-    """Raise InputError for data with which there can be no second reader, though model.ngrams asks for it."""
-    if dataset.splits["train"].table.has_pairs:
-        raise InputError("model.ngrams on needs single texts, found pairs; set it to auto or off")
-    num_rows = 0
-    if FITTED_ON in dataset.splits:
-        num_rows = len(dataset.splits[FITTED_ON])
-    if num_rows < temperature.MIN_ROWS:
-        raise InputError(
-            f"model.ngrams on needs at least {temperature.MIN_ROWS} rows of dev, which say how much these "
-            f"n-grams count; found {num_rows:,}. Set data.dev_size, or model.ngrams to auto or off"
-        )
-
-
 class SingleLabel(Task):
     """Labels and predictions are class ids, (num_rows,) int64; probabilities are softmax(logits /
     `temperature`), (num_rows, num_labels).
@@ -51,7 +37,7 @@ class SingleLabel(Task):
     main_metric = "macro_f1"
     log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
     baseline_metrics = ("accuracy", "macro_f1")
-    can_have_second_reader = True
+    has_temperature = True
     rare_log_odds: float | None = None
 
     def __init__(self, label_names: list[str]) -> None:
@@ -68,8 +54,6 @@ class SingleLabel(Task):
                 f"train.best_metric {RARE_F1} needs two labels, found {len(self.label_names):,}; choose "
                 "another one"
             )
-        if config.model.ngrams == "on":
-            check_second_reader(dataset)
         super().prepare(config, dataset, tokenizer, device)
 
     def build_loss(self, labels: np.ndarray) -> Any:
@@ -137,6 +121,15 @@ class SingleLabel(Task):
             self.rare_log_odds = float(logit(threshold))
         if hashes is not None:
             self.fit_temperature(labels, self.class_logits(logits), hashes)
+
+    def sharpened_loss(self, labels: np.ndarray, logits: np.ndarray, sharpness: float) -> np.ndarray:
+        return temperature.class_loss(labels, self.class_logits(logits), 1 / sharpness)
+
+    def shift_direction(self, class_shares: np.ndarray | None) -> np.ndarray:
+        if class_shares is None:
+            return super().shift_direction(class_shares)
+        log_shares = np.log(class_shares)
+        return log_shares - log_shares.mean()
 
     def fit_temperature(self, labels: np.ndarray, class_logits: np.ndarray, hashes: np.ndarray) -> None:
         num_rows = len(labels)

@@ -58,8 +58,7 @@ class Task:
     losses_per_row = 1
     targets = None
     head_bias: np.ndarray | None = None  # with which a new head starts, (num_labels,) float32
-    # Its logits may be those of an encoder and a linear model together
-    can_have_second_reader = False
+    has_temperature = False  # fitted on dev, by which logits are divided
     # Of two classes the rarer one may be measured, and decided, on its own
     has_rare_class = False
     rare_class: int | None = None
@@ -177,6 +176,25 @@ class Task:
         together = copy(self)
         together.calibration = {}
         return together
+
+    def sharpened_loss(self, labels: np.ndarray, logits: np.ndarray, sharpness: float) -> np.ndarray:
+        """Return the loss of each row, (num_rows,), for logits (num_rows, num_labels), where a task has a
+        temperature with one of 1 / sharpness."""
+        raise NotImplementedError
+
+    def logits_of_linear_model(self, outputs: np.ndarray) -> np.ndarray:
+        """Return the outputs of a linear model of texts, which are logits of the labels or one number, as the
+        logits of this task; both (any number, num_labels). It is linear, with a constant."""
+        return outputs
+
+    def scaled_outputs(self) -> np.ndarray:
+        """Return which logits of the encoder may be scaled beside a linear model, (num_labels,) bool."""
+        return np.zeros(len(self.label_names), bool)
+
+    def shift_direction(self, class_shares: np.ndarray | None) -> np.ndarray:
+        """Return in which direction two readers together may shift all logits, (num_labels,), zeros for none.
+        `class_shares` (num_labels,) are those of the train rows, None where classes count as they are."""
+        return np.zeros(len(self.label_names))
 
     def state(self) -> dict:
         """Return the decision as values for JSON; empty where nothing was fitted."""

@@ -10,6 +10,7 @@ from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
 from ..data.tokens import LongTexts, TokenStore, open_store
+from ..errors import InputError
 from ..model.checkpoint import checkpoint_place
 from ..model.classifier import PackedModel
 from ..model.epochs import with_epochs
@@ -22,7 +23,9 @@ from ..model.tokenizer import load_tokenizer
 from ..model.weight_checks import check_passes
 from ..modes.mode import Mode
 from ..tasks import open_task
+from ..tasks.decision_file import FITTED_ON
 from ..tasks.task import Task
+from ..tasks.temperature import MIN_ROWS
 
 # AMX multiplies matrices faster when they have a multiple of 32 rows, and kernels of earlier steps fit again
 AMX_ROWS = 32
@@ -50,6 +53,8 @@ def build(config: Config, mode: Mode) -> Components:
     config, dataset = open_data(config)
     data = config.data
     model_config = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
+    if config.model.ngrams == "on":
+        check_second_reader(dataset)
     tokenizer = load_tokenizer(model_config, dataset, data.max_length, data.cache_dir)
     task = open_task(data.task, dataset.label_names)
     task.prepare(replace(config, model=model_config), dataset, tokenizer, mode.device)
@@ -77,6 +82,20 @@ def build(config: Config, mode: Mode) -> Components:
         plan=plan,
         task=task,
     )
+
+
+def check_second_reader(dataset: Dataset) -> None:
+    """Raise InputError for data with which there can be no second reader, though model.ngrams asks for it."""
+    if dataset.splits["train"].table.has_pairs:
+        raise InputError("model.ngrams on needs single texts, found pairs; set it to auto or off")
+    num_rows = 0
+    if FITTED_ON in dataset.splits:
+        num_rows = len(dataset.splits[FITTED_ON])
+    if num_rows < MIN_ROWS:
+        raise InputError(
+            f"model.ngrams on needs at least {MIN_ROWS} rows of dev, which say how much these "
+            f"n-grams count; found {num_rows:,}. Set data.dev_size, or model.ngrams to auto or off"
+        )
 
 
 def open_data(config: Config) -> tuple[Config, Dataset]:

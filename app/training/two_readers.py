@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from copy import copy
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from ..data.label_shares import rows_of_labels
 from ..ngrams.character_model import CharacterModel
 from ..ngrams.second_reader import SecondReader
-from ..report.blend import MACRO_BALANCE, choose_blend, fit_blend
+from ..report.blend import ReadRows, choose_blend, fit_blend
 from ..report.bootstrap import differences, with_intervals
 from ..report.logits_file import SplitLogits
-from ..report.measure import measure
 from ..report.metrics import BY_KEY, compared_metrics
 from ..tasks.decision_file import FITTED_ON
 from ..tasks.task import Task
@@ -23,8 +21,6 @@ from ..tasks.temperature import MIN_ROWS
 from .build import Components
 
 logger = logging.getLogger(__name__)
-# With another metric, blends are chosen by their loss
-CHOOSING_METRICS = ("macro_f1", "weighted_f1", "accuracy")
 
 
 def fit_second_reader(
@@ -33,9 +29,11 @@ def fit_second_reader(
     """Return the second reader of a run, None where the encoder answers alone, and log which. `encoder` are
     the logits of the encoder by split."""
     setting = components.config.model.ngrams
+    if setting == "off":
+        return None
     dev = encoder.get(FITTED_ON)
-    can_have_one = components.task.can_have_second_reader and not has_pairs(components)
-    if setting == "off" or not can_have_one:
+    if has_pairs(components):
+        logger.info("The encoder answers alone: a second reader of character n-grams needs single texts.")
         return None
     if dev is None or len(dev) < MIN_ROWS:
         logger.info(
@@ -44,18 +42,23 @@ def fit_second_reader(
         )
         return None
     task = components.task
-    ngrams = characters.outputs(texts_of(components, FITTED_ON))
-    counts = rows_of_labels(np.asarray(components.dataset.splits["train"].learnt), len(task.label_names))
-    shares = counts / counts.sum()
-    metric = task.best_metric if task.best_metric in CHOOSING_METRICS else "loss"
-    balance = MACRO_BALANCE if metric == "macro_f1" else 0.0
+    characters = characters.followed_by(task.logits_of_linear_model)
+    rows = ReadRows(
+        labels=dev.labels,
+        encoder=dev.logits,
+        ngrams=characters.outputs(texts_of(components, FITTED_ON)),
+        hashes=dev.hashes,
+    )
+    metric = task.best_metric
+    class_shares = None
+    if metric == "macro_f1" and dev.labels.ndim == 1:
+        counts = rows_of_labels(np.asarray(components.dataset.splits["train"].learnt), len(task.label_names))
+        class_shares = counts / counts.sum()
     if setting == "on":
-        blend = fit_blend(dev.labels, dev.logits, ngrams, shares, balance)
+        blend = fit_blend(task, rows, class_shares)
         reason = "as model.ngrams says"
     else:
-        blend = choose_blend(
-            dev.labels, dev.logits, ngrams, dev.hashes, shares, balance, partial(metric_value, task, metric)
-        )
+        blend = choose_blend(task, rows, metric, class_shares)
         reason = f"it makes {BY_KEY[metric].english} of dev rows better that it was not fitted on"
     if blend is None:
         logger.info(
@@ -68,19 +71,12 @@ def fit_second_reader(
     alone.fit(dev.labels, dev.logits, dev.hashes)
     return SecondReader(
         characters=characters,
+        scale=blend.scale,
         weight=blend.weight,
         shift=blend.shift,
         rows=len(dev),
         encoder_decision=alone.state(),
     )
-
-
-def metric_value(task: Task, metric: str, labels: np.ndarray, logits: np.ndarray) -> float:
-    """Return a metric of logits, negative where less is better."""
-    value = measure(task, task.score(labels, logits))[metric]
-    if BY_KEY[metric].higher_is_better:
-        return value
-    return -value
 
 
 def has_pairs(components: Components) -> bool:
@@ -100,7 +96,8 @@ def with_second_reader(
         return encoder
     both = {}
     for split, rows in encoder.items():
-        both[split] = replace(rows, logits=rows.logits + reader.added(texts_of(components, split)))
+        added = reader.added(texts_of(components, split))
+        both[split] = replace(rows, logits=reader.logits(rows.logits, added))
     return both
 
 

@@ -122,3 +122,12 @@ def test_probabilities_of_several_labels_are_weights_too(texts):
     assert np.allclose(same.outputs(texts), hard.outputs(texts), atol=1e-3)
     unsure = fit_characters(texts, labels, 2, targets=0.2 + 0.6 * labels.astype(np.float32))
     assert np.abs(unsure.outputs(texts)).mean() < np.abs(hard.outputs(texts)).mean()
+
+
+def test_a_model_that_is_followed_by_a_linear_function(texts):
+    model = fit_characters(texts, np.arange(len(texts)) % 3, num_labels=3)
+
+    def mixed(outputs: np.ndarray) -> np.ndarray:
+        return outputs[:, ::-1] * 2 - outputs[:, :1] + 7
+
+    assert np.allclose(model.followed_by(mixed).outputs(texts), mixed(model.outputs(texts)), atol=1e-4)

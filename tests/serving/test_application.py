@@ -185,7 +185,7 @@ def test_requests_are_of_the_kind_that_the_model_was_trained_on_and_without_spac
 def test_health_info_and_metrics(client, model):
     assert client.get("/health").json() == {"status": "ok"}
     facts = {"labels": LABELS, "model": model.folder.name, "runtime": "torch", "threshold": None}
-    facts |= {"max_length": 60, "long": "cut"}
+    facts |= {"max_length": 60, "long": "cut", "second_reader": None}
     assert client.get("/info").json().items() >= facts.items()
     client.post("/predict", json={"inputs": 1})
     client.post("/predict", json={"inputs": ["今天", "真好"]})

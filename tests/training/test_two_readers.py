@@ -116,6 +116,19 @@ def test_requests_that_are_computed_together_keep_their_parts(run, rows):
     assert np.abs(together - alone).max() < NEAR
 
 
+def test_a_server_says_that_there_are_two(run, rows):
+    pytest.importorskip("fastapi", reason="needs fastapi: pip install -r requirements/serve.txt")
+    from tests.serving.running_server import HTTP, OPTIONS, running
+
+    opened = open_model(run, ComputeOptions("cpu"))
+    text = rows[0]["text"]
+    with running(opened, OPTIONS) as address:
+        info = HTTP.get(f"{address}/info").json()
+        [answer] = HTTP.post(f"{address}/predict", json={"inputs": text, "top_k": 1}).json()
+    assert info["second_reader"] == opened.predictor.second_reader.characters.method
+    assert answer["label"] == rows[0]["predicted"]
+
+
 def test_an_export_carries_both_or_the_encoder_alone(run, rows, tmp_path, capsys):
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install -r requirements/onnx.txt")
     pytest.importorskip("onnx", reason="needs onnx: pip install -r requirements/onnx.txt")
@@ -143,10 +156,10 @@ def test_an_explanation_has_the_exact_part_of_the_ngrams(run, rows):
     text = rows[0]["text"]
     reader = read_second_reader(run, LABELS)
     ranges = [(index, index + 1) for index in range(len(text))]
-    parts, rest = reader.parts(text, ranges)
-    assert np.allclose(parts.sum(axis=0) + rest, reader.added([text])[0], atol=1e-5)
+    parts, remainder = reader.parts(text, ranges)
+    assert np.allclose(parts.sum(axis=0) + remainder, reader.added([text])[0], atol=1e-5)
     # Everything but the shift and the bias comes from characters
-    assert np.allclose(rest, reader.shift + reader.weight * reader.characters.bias, atol=1e-5)
+    assert np.allclose(remainder, reader.shift + reader.weight * reader.characters.bias, atol=1e-5)
     model = ExplainedModel(run, "cpu")
     for explanation in explain_texts(model, (text,)):
         total = explanation.log_odds - explanation.neutral
@@ -201,11 +214,14 @@ def test_off_leaves_the_encoder_alone(run, folder, tmp_path):
     )
 
 
-def test_on_needs_single_texts_with_one_label_and_rows_of_dev(folder, tmp_path, capsys):
+def test_on_needs_single_texts_and_rows_of_dev(folder, tmp_path, capsys):
     assert train(folder, tmp_path / "few", model__ngrams="on", data__dev_size=0.1) == 2
     assert re.search(r"at least 100 rows of dev.*found 48", capsys.readouterr().err)
     write_tiny(tmp_path / "rows.tsv", 60, pairs=True)
-    assert train(tmp_path, tmp_path / "pairs", model__ngrams="on", data__text_pair_column="other") == 2
+    pairs = {"data__text_pair_column": "other", "train__max_steps": 1}
+    assert train(tmp_path, tmp_path / "pairs", model__ngrams="on", **pairs) == 2
     assert "single texts, found pairs" in capsys.readouterr().err
-    with pytest.raises(InputError, match="auto or off with several labels a row"):
-        train(folder, tmp_path / "several", model__ngrams="on", data__task="multi_label")
+    assert train(tmp_path, tmp_path / "auto", model__ngrams="auto", **pairs) == 0
+    assert "The encoder answers alone" in (tmp_path / "auto" / "train.log").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="model.ngrams must be left out unless data.task is single_label"):
+        train(folder, tmp_path / "masked", model__ngrams="on", data__task="masked_language_modelling")
