@@ -83,7 +83,17 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     return names, rows[1:]
 
 
-def kept_columns(path: Path, names: list[str], column: str) -> list[str]:
+def has_guess_twice(names: list[str], rows: list[list[str]]) -> bool:
+    """Return whether the columns label and predicted_label are both the guess of `suggest`, which writes it
+    so where the pool has no column of labels: no person has put another label there."""
+    if "label" not in names or "predicted_label" not in names:
+        return False
+    label = names.index("label")
+    guess = names.index("predicted_label")
+    return all(row[label] == row[guess] for row in rows)
+
+
+def kept_columns(path: Path, names: list[str], rows: list[list[str]], column: str) -> list[str]:
     """Return the columns of the file that the new one has too: all but the guess of `suggest`."""
     probabilities = [name for name in names if name.startswith("p_")]
     has_guess = bool(probabilities) or "most_probable" in names
@@ -96,6 +106,8 @@ def kept_columns(path: Path, names: list[str], column: str) -> list[str]:
             # A column of the pool that has such a name keeps it
             added_name = f"predicted_{name}"
             dropped.add(added_name if added_name in names else name)
+        if has_guess_twice(names, rows):
+            dropped.add("label")
     kept = [name for name in names if name not in dropped]
     if column in kept:
         raise SystemExit(
@@ -399,7 +411,7 @@ def main() -> int:
     for label in args.labels:
         if not label or VOTE_SEPARATOR in label:
             raise SystemExit(f"error: a label must not be empty or have {VOTE_SEPARATOR}, found {label!r}")
-    kept = kept_columns(args.input, names, args.column)
+    kept = kept_columns(args.input, names, rows, args.column)
     answers_path = Path(f"{args.output}.answers.jsonl")
     if args.output.exists() and not answers_path.exists():
         raise SystemExit(f"error: {args.output} exists, without {answers_path}; choose another name")

@@ -92,8 +92,8 @@ def server() -> Iterator[ChatServer]:
 def pool(tmp_path) -> Path:
     """A file as suggest writes it: a column of the pool, the text, and the guess of a run."""
     path = tmp_path / "next.csv"
-    lines = ["id,text,label,probability,p_好评,p_差评"]
-    lines += [f"{100 + number},文本 {number},好评,0.6,0.6,0.4" for number in range(NUM_ROWS)]
+    lines = ["id,text,label,predicted_label,probability,p_好评,p_差评"]
+    lines += [f"{100 + number},文本 {number},好评,好评,0.6,0.6,0.4" for number in range(NUM_ROWS)]
     path.write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
     return path
 
