@@ -163,7 +163,7 @@ def test_keys_to_skip_go_back_add_a_label_and_ask_for_the_guess(tmp_path, visit)
         page.keyboard.press("n")
         page.keyboard.type("中评")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.querySelectorAll('#labels button').length === 3")
+        page.wait_for_function("() => document.querySelectorAll('#labels button').length === 3")
         page.keyboard.press("Escape")
         page.evaluate(PRESS_WITH_INPUT_METHOD, "Digit3")
         page.wait_for_selector("#earlier[hidden]", state="attached")
@@ -229,6 +229,6 @@ def test_a_text_with_tags_is_shown_as_text(tmp_path, visit):
         page = visit(str(client.base_url))
         assert shown_text(page).startswith(hostile)
         page.keyboard.press("1")
-        page.wait_for_function("document.getElementById('last-text').textContent !== ''")
+        page.wait_for_function("() => document.getElementById('last-text').textContent !== ''")
         assert page.locator("img").count() == 0
         assert page.title() == "Label texts"
