@@ -16,7 +16,7 @@ from ..errors import InputError, TrainingError
 if TYPE_CHECKING:
     from .encoder import TextEncoder
 
-CHUNK_TEXTS = 256  # are computed, and kept, together
+CHUNK_TEXTS = 64  # are computed, and kept, together; who closes a session waits for them
 MAX_KEYS = 500  # in one query; SQLite has a limit
 WAIT_SECONDS = 60  # for another process that writes
 TABLE = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
