@@ -255,7 +255,8 @@ def test_a_command_has_the_settings_that_were_given_and_the_change(name, max_ste
     train = replace(config.train, epochs=3, learning_rate=2e-4, max_steps=max_steps)
     config = replace(config, train=train)
     dataset = SimpleNamespace(
-        statistics={"train": {"classes": {"正面": 9, "-": 1}}}, splits={"train": range(9), "dev": range(5)}
+        statistics={"train": {"classes": {"正面": 9, "-": 1}}},
+        splits={"train": SimpleNamespace(targets=None), "dev": range(5)},
     )
     components = SimpleNamespace(
         config=config,
