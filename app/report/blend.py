@@ -19,6 +19,7 @@ from .metrics import BY_KEY
 MACRO_BALANCE = 0.25
 MAX_LOGITS = 1 << 18  # that a fit reads, but at least MIN_FITTED_ROWS rows: a fit takes seconds
 MIN_SHARE = 1e-3  # of a class, in that power
+MIN_GAIN = 1e-3  # share of the metric on new rows; less may come from the last digits of two fits
 MAX_LOG_SCALE = 3.0
 MAX_WEIGHT = 5.0
 MAX_SHIFT = 3.0  # times the direction of the shift
@@ -160,6 +161,7 @@ def choose_blend(
     value = metric_of_new_rows(task, rows, metric, both)
     for alone in (encoder, scaled_encoder):
         # Two classes with few rows may leave a part without one of them, and then there is no number
-        if not value > metric_of_new_rows(task, rows, metric, alone):
+        value_alone = metric_of_new_rows(task, rows, metric, alone)
+        if not value > value_alone + MIN_GAIN * abs(value_alone):
             return None
     return both(rows)
