@@ -8,6 +8,7 @@ python -m app predict checkpoints/pairs-001 怎么退款 --text_pair 钱能退�
 python -m app predict --checkpoint a --checkpoint b --input pool.csv --output soft.csv   both together
 python -m app predict --engine ray --input posts/ --output labels/      many files or GPUs, see docs/data.md
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
+python -m app predict --input new.csv --report out/ --teacher gpt         and what a teacher adds
 
 The output has a row for each row of the input, in its order: all columns of the input as they are (of plain
 text: line, the row's number in its file, text, and of pairs text_pair); then label, probability, and
@@ -113,6 +114,12 @@ def build_parser(program: str) -> Parser:
         "(default: none)"
     )
     add("--report", metavar="FOLDER", help=folder)
+    teacher = (
+        "for --report: the column with a teacher's labels, such as those of a language model; rows may have "
+        "its label only; --threshold precision=P is then chosen on the rows that a person labelled (default: "
+        "teacher_label, where the file has it)"
+    )
+    add("--teacher", metavar="COLUMN", help=teacher)
     tokens = (
         "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
         "Runtime 256, 32768 on other devices)"
@@ -172,6 +179,8 @@ def problem_of_labels(args: argparse.Namespace) -> str | None:
         return "--label_column and other settings of labels are for --report FOLDER; add it, or remove them"
     if "label_columns" in label_options and len(label_options) > 1:
         return "--data.label_columns is instead of --label_column and --data.label_separator; remove these"
+    if args.teacher is not None and not is_report:
+        return "--teacher is for --report FOLDER; add it, or remove --teacher"
     if is_report and args.on_bad_row == "keep":
         return "--report: set --on_bad_row to error or skip"
     return None
@@ -362,10 +371,11 @@ def report(args: argparse.Namespace, model_folder: Path) -> int:
     from ..prediction.labelled_rows import check_report_folder, report_on
     from ..prediction.open_model import open_model
     from ..prediction.sources import open_file
+    from ..prediction.teacher_labels import teacher_column, with_threshold
 
     folder = check_report_folder(args.report, args.overwrite, args.input)
     with ended_by_ctrl_c():
-        opened = open_model(model_folder, args.compute, args.threshold)
+        opened = open_model(model_folder, args.compute)
     has_several = opened.predictor.task.form.has_several
     for name in ("label_separator", "label_columns"):
         if has_several or args.asked[name] is None:
@@ -376,10 +386,14 @@ def report(args: argparse.Namespace, model_folder: Path) -> int:
         )
     source = open_file(args.input, opened.trained, args.asked, need_label=True)
     opened.trained.check_pairs(source.has_pairs, PAIRS_REMEDY)
+    teacher = teacher_column(source, opened, args.teacher)
+    if teacher is not None:
+        source.reader.accept_empty_labels()
+    opened, teacher = with_threshold(opened, teacher, args.threshold)
     source = source.scanned(args.on_bad_row)
     with progress_bar(source.scan.num_good, _is_terminal(sys.stderr)) as bar:
         rows = source.rows(args.on_bad_row, with_records=True)
-        text = report_on(opened, rows, source, folder, bar.update)
+        text = report_on(opened, rows, source, folder, bar.update, teacher)
     status = show(f"{text}\n")
     say(source.summary(source.scan))
     say(f"Saved in {folder}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError, excerpt
 from .bad_row import BadRow, bad_row_message
-from .cells import EmptyText, clean_text, join_texts, number_as_text, value_of
+from .cells import EmptyText, as_text, clean_text, join_texts, number_as_text, value_of
 from .column_files import ArrowBlock
 from .columns import Columns, Key
 from .encodings import wrong_character
@@ -39,7 +39,7 @@ Problems = dict[int, str | ValueError]
 class RowChecker:
     """Checks the records of a file with these columns. `names` are the different names of all columns; None
     where rows are texts without columns. With `label_names`, rows with other labels are invalid; with
-    `accept_ids`, integers may be ids of labels."""
+    `accept_ids`, integers may be ids of labels. With `may_lack_label`, an empty cell is no label: None."""
 
     path: object
     options: ReadOptions
@@ -47,6 +47,7 @@ class RowChecker:
     names: list[str] | None
     label_names: list[str] | None = None
     accept_ids: bool = True
+    may_lack_label: bool = False
 
     def batch(self, block: Block | ArrowBlock) -> RowBatch:
         """Return the rows of a block. The rules are asked of whole columns, and of single rows only where
@@ -217,6 +218,8 @@ class RowChecker:
         errors = {}
         for index in sorted(first_indices.values()):
             key = keys[index]
+            if self.may_lack_label and not as_text(cells[index]).strip():
+                continue
             try:
                 labels[key] = self._label(cells[index])
             except InputError as error:

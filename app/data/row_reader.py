@@ -73,6 +73,10 @@ class RowReader:
         for batch in self.batches():
             yield from batch.rows(with_records)
 
+    def accept_empty_labels(self) -> None:
+        """Take a row whose cell of the label is empty for a valid row without label."""
+        self._checker = replace(self._checker, may_lack_label=True)
+
     @property
     def used_names(self) -> set[str]:
         """The names of the columns that hold text, second text or label."""

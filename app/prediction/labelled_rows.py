@@ -1,4 +1,7 @@
-"""Rows with labels -> predictions, and the report on them: how good is a model on other rows?"""
+"""Rows with labels -> predictions, and the report on them: how good is a model on other rows?
+
+Where a column has a teacher's labels, rows may lack that of a person: see `app/report/teacher.py`.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -16,6 +19,7 @@ from ..report.confidence import calibration_effect
 from ..report.page import PageRows, render_page, row_place
 from ..report.predictions_file import PREDICTED, PredictionsFile
 from ..report.row_groups import cost_of_length, readings_of
+from ..report.teacher import NO_LABEL, TaughtRows, teacher_metrics
 from ..report.text_report import report_text
 from ..runtime.disk import CSV_ENCODING, whole_files, write_json, write_text
 from ..tasks.columns import example_columns, prediction_columns
@@ -25,6 +29,7 @@ from .open_model import OpenedModel
 from .output_files import check_not_read, written
 from .predictor import CHUNK_ROWS, Prediction
 from .sources import Source
+from .teacher_labels import TeacherColumn
 from .trained_model import holds_model
 
 PREDICTIONS = "predictions.csv"
@@ -55,13 +60,16 @@ class ReportPredictions:
     def write(self, rows: Sequence[Row], labels: np.ndarray, predictions: Sequence[Prediction]) -> None:
         """Write rows with their `labels`, (num_rows, ...) as their form has them, and predictions."""
         for row, label, prediction in zip(rows, labels, predictions, strict=True):
+            truth = ""
+            if row.label is not None:
+                truth = self.task.cell_text(label)
             row_values = [row.line, row.text]
             if self.source.has_pairs:
                 row_values.append(row.pair)
             record = self.source.record(row)
             self.predictions_file.write(
                 row_values,
-                self.task.cell_text(label),
+                truth,
                 as_text(prediction.answer),
                 prediction_columns(self.task, prediction.probabilities, self.threshold).values(),
                 [as_text(record.get(name)) for name in self.other_columns],
@@ -69,16 +77,20 @@ class ReportPredictions:
 
 
 class ReportedRows:
-    """The rows of a report: what has been kept of all of them, while they are classified chunk by chunk."""
+    """The rows of a report: what has been kept of all of them, while they are classified chunk by chunk. With
+    a `teacher`, rows may have its label only: they are no part of the figures, texts and places."""
 
-    def __init__(self, opened: OpenedModel, source: Source) -> None:
+    def __init__(self, opened: OpenedModel, source: Source, teacher: TeacherColumn | None) -> None:
         self.source = source
         self.predictor = opened.predictor
+        self.teacher = teacher
         # Integers are ids of labels only where data.labels of the run named them: the order of labels that
         # came from a train file means nothing to the file that is read here
         self.accept_ids = opened.trained.set_labels is not None
         self.places: list[str] = []
         self.texts: list[str] = []
+        self._has_label: list[bool] = []
+        self._teacher_labels: list[int] = []
         self._labels: list[np.ndarray] = []
         self._logits: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
@@ -87,34 +99,64 @@ class ReportedRows:
 
     @property
     def labels(self) -> np.ndarray:
-        """The labels of all rows, (num_rows, ...) as their form has them."""
-        return np.concatenate(self._labels)
+        """The labels of the rows that have one, (num_labelled, ...) as their form has them."""
+        return np.concatenate(self._labels)[self._has_label]
 
     @property
     def logits(self) -> np.ndarray:
-        """The logits of all rows, (num_rows, num_labels) float32."""
-        return np.concatenate(self._logits)
+        """The logits of the rows that have a label, (num_labelled, num_labels) float32."""
+        return np.concatenate(self._logits)[self._has_label]
 
     @property
     def lengths(self) -> np.ndarray:
-        """The number of tokens of each row, (num_rows,)."""
-        return np.concatenate(self._lengths)
+        """The number of tokens of each row that has a label, (num_labelled,)."""
+        return np.concatenate(self._lengths)[self._has_label]
 
     @property
     def readings(self) -> np.ndarray:
-        """How each row was read, (num_rows,), as `readings_of` says."""
-        return np.concatenate(self._readings)
+        """How each row that has a label was read, (num_labelled,), as `readings_of` says."""
+        return np.concatenate(self._readings)[self._has_label]
+
+    def taught_rows(self) -> TaughtRows | None:
+        """Return all rows with the labels of person and teacher; None without a teacher. Raises InputError
+        where no row has both."""
+        if self.teacher is None:
+            return None
+        task = self.predictor.task
+        labels = np.concatenate(self._labels)
+        labels[~np.array(self._has_label)] = NO_LABEL
+        teacher_labels = np.array(self._teacher_labels)
+        if not ((labels != NO_LABEL) & (teacher_labels != NO_LABEL)).any():
+            raise InputError(
+                f"{self.source.name}: some rows need a label and one in the column {self.teacher.name} too, "
+                "found none; let a person label some of the rows, or name another column with --teacher"
+            )
+        logits = np.concatenate(self._logits)
+        return TaughtRows(
+            column=self.teacher.name,
+            labels=labels,
+            teacher=teacher_labels,
+            predicted=task.decide(logits),
+            confidence=task.confidence(task.probabilities(logits)),
+        )
 
     def add(self, rows: list[Row]) -> np.ndarray:
-        """Keep the places and texts of some rows, and return their labels, (num_rows, ...). Raises InputError
-        for a label that the model does not have."""
+        """Keep the places and texts of some rows, and return their labels, (num_rows, ...), any for a row
+        without. Raises InputError for a label that the model does not have, and for a row without any."""
+        task = self.predictor.task
         label_texts = []
         for row in rows:
-            self._check_label(row.label, f"{self.source.name}, {self.source.unit} {row.line}")
+            place = f"{self.source.name}, {self.source.unit} {row.line}"
+            self._has_label.append(row.label is not None)
+            if self.teacher is not None:
+                self._teacher_labels.append(self.teacher.label_id(row, place))
+            if row.label is None:
+                label_texts.append(task.label_names[0])
+                continue
+            self._check_label(row.label, place)
             label_texts.append(row.label)
             self.places.append(row_place(self.source.name, self.source.unit, row.line))
             self.texts.append(" ⟷ ".join(row.texts))
-        task = self.predictor.task
         labels = task.form.encode_labels(label_texts, task.label_names)
         self._labels.append(labels)
         return labels
@@ -160,13 +202,18 @@ def check_report_folder(path: str, overwrite: bool = False, source: str | None =
 
 
 def report_on(
-    opened: OpenedModel, rows: Iterable[Row], source: Source, folder: Path, on_batch: Callable[[int], None]
+    opened: OpenedModel,
+    rows: Iterable[Row],
+    source: Source,
+    folder: Path,
+    on_batch: Callable[[int], None],
+    teacher: TeacherColumn | None = None,
 ) -> str:
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json into a
     folder, all of them or none, and return the text. The page shows probabilities before and after the
-    temperature, if there is one. Raises InputError for a label that the model does not have, TrainingError
-    where the files cannot be written."""
-    reported = ReportedRows(opened, source)
+    temperature, if there is one. With a `teacher`, it also says what its labels are worth. Raises InputError
+    for a label that the model does not have, TrainingError where the files cannot be written."""
+    reported = ReportedRows(opened, source, teacher)
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as unfinished:
         with (unfinished / PREDICTIONS).open("w", encoding=CSV_ENCODING, newline="") as file:
             predictions_file = ReportPredictions(file, source, opened.predictor.task, opened.threshold)
@@ -181,6 +228,7 @@ def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> 
     """Write the text, the page and the figures of a report, and return the text."""
     predictor = opened.predictor
     task = predictor.task
+    taught_rows = reported.taught_rows()
     source_name = reported.source.name
     labels = reported.labels
     logits = reported.logits
@@ -195,6 +243,8 @@ def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> 
     long_texts = cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length)
     if long_texts:
         metrics["long_texts"] = long_texts
+    if taught_rows is not None:
+        metrics["teacher"] = teacher_metrics(taught_rows, opened.threshold, reported.teacher.precision)
     calibrated = None
     if task.calibration:
         calibrated = task.score(labels, logits, calibrated=True)

@@ -85,7 +85,7 @@ def test_helps_and_mistakes_are_told_without_torch_and_helps_have_commands():
         of_verb = helps[verb].replace(f"python -m app {verb}", f"python {script}")
         assert helps[script].split() == of_verb.split()
     options = helps["predict"].partition("options:")[2]
-    assert options.count("(default") == options.count("\n  --") == 17
+    assert options.count("(default") == options.count("\n  --") == 18
 
 
 def verbs_run_in(path: Path) -> set[str]:
@@ -178,6 +178,7 @@ REFUSED = {
         ("--input lines.txt --data.header maybe", "--data.header must be true or false"),
         ("--input lines.txt --output no/a.csv", "--output no/a.csv: there is no folder no; make it"),
         ("--input lines.txt --output labels/", "a folder needs --engine"),
+        ("--input new.csv --output labels.csv --teacher gpt", "--teacher is for --report FOLDER"),
         ("--input lines.txt --actors 2", "--actors is for --engine ray"),
         ("--input lines.txt --engine ray", "--engine ray needs files --input and a new folder --output"),
         ("--input lines.txt --data.encoding utf9", "data.encoding must be"),
