@@ -340,7 +340,7 @@ class ModelConfig:
     """How a new head starts: random, or linear: as a logistic regression on what its last layer reads (of a
     BERT the mean of the tokens); auto: linear for up to 12,000 rows of the default model (few:
     configs/few_labels.yaml), else random."""
-    ngrams: Annotated[Switch, Needs("labels", also=("auto", "off"))] = "off"
+    ngrams: Annotated[Switch, Needs("labels", also=("auto", "off"))] = "auto"
     """A linear model of character n-grams that answers beside the encoder, for single texts. auto: where that
     makes train.best_metric of dev rows better that it was not fitted on; on: always; off: never."""
     freeze: Literal["embeddings", "encoder"] | None = None
