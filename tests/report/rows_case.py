@@ -141,7 +141,9 @@ def report_of(
     files = {f"data__{split}": path for split, path in paths.items()}
     out = folder / name
     task = "single_label" if answer_kind in SINGLE else answer_kind
-    settings = {"data__task": task, "data__max_length": 32, **files, **KINDS[answer_kind][0]}
+    # The report is that of the seeded logits, without a second reader
+    settings = {"data__task": task, "data__max_length": 32, "model__ngrams": "off"}
+    settings |= {**files, **KINDS[answer_kind][0]}
     config = load_config(arguments(files["data__train"], out, **settings))
     with Single(config) as mode, in_language(language):
         components = build(config, mode)

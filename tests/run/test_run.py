@@ -102,8 +102,8 @@ def test_log_file_holds_what_was_said_with_times(finished):
     lines = (folder / "train.log").read_text(encoding="utf-8").splitlines()
     assert [line[24:] if line[:2] == "20" else line for line in lines] == stderr.splitlines()
     times = [line[:23] for line in lines if line[:2] == "20"]
-    # data, model, 10 lines of steps, 3 evaluations, the end
-    assert len(times) == 16
+    # data, model, 10 lines of steps, 3 evaluations, whether n-grams answer beside the encoder, the end
+    assert len(times) == 17
     assert times == sorted(times)
     assert all(line.startswith(("20", "  ")) for line in lines), "the rest of an entry is indented"
 
