@@ -42,6 +42,8 @@ TEXTS = ["天地差玄黄1", "宇宙好天地2", "的差好3", "的书桌4", "�
 # Each epoch has several steps, and a state is written in the middle of it
 USUAL = {"train__epochs": 2, "train__save_every": 2, "output__resume": "auto"}
 USUAL |= {"data__dev_size": 0.3, "data__test_size": 0.2, "train__schedule": "constant"}
+# A second reader is fitted with the report: a run that was stopped before has none
+USUAL |= {"model__ngrams": "off"}
 CASES = {
     "one label": (write_complaints, {"data__task": "single_label", "train__epochs": 4}),
     "several labels": (write_posts, {"data__task": "multi_label"}),
