@@ -34,8 +34,8 @@ def label(argv: list[str], program: str) -> int:
     The page, on http://127.0.0.1:8000, shows one text at a time; a digit or a click gives the label. Each
     answer is in the file before the next text is shown, and the same command continues there. A linear head
     on the encoder's vectors is fitted again after each answer. It chooses the next text, and is measured on a
-    random tenth of the texts, from which it never learns. The file has all columns of the texts, and is a
-    data file for run_single.py. docs/labelling.md has the details. Exit status: 0 after SIGTERM, 1 if the
+    random tenth of the texts, from which it never learns. The file has all columns of the texts, and a
+    training reads it as it is. docs/labelling.md has the details. Exit status: 0 after SIGTERM, 1 if the
     output cannot be written, 2 for bad input, 130 when interrupted.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)

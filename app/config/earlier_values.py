@@ -17,7 +17,7 @@ RENAMED: dict[str, dict[str | None, str | None]] = {
 # Why a setting is gone, by its dotted name; unset it is still in files of earlier versions
 REMOVED = {
     "train.r_drop": "R-Drop was removed: over four data sets it raised no figure on the mean, for twice the "
-    "time (docs/lab/quality.md); leave it out",
+    "time; leave it out",
 }
 
 

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from ..errors import InputError, excerpt, shorten
+from ..program import file_here
 from ..serving.answers import PAGE, Health, error_statuses
 from ..serving.empty_application import empty_application, key_check
 from ..serving.error_answers import error_answer
@@ -59,7 +60,7 @@ def build_label_application(session: LabelSession, page: LabelPage, options: Ser
             route_options["dependencies"] = [Depends(key_check(options.api_key))]
         return route_options
 
-    app = empty_application("label texts", options, lifespan=None, help_page="docs/labelling.md")
+    app = empty_application("label texts", options, lifespan=None, help_page=file_here("docs/labelling.md"))
     app.add_exception_handler(RequestValidationError, _answer_invalid_body)
     app.get(**route("/info"))(service.info)
     app.get(**route("/status"))(service.status)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 
 from ..prediction.open_model import OpenedModel
+from ..program import file_here
 from .answers import (
     CSV_FILE,
     FILE_BODY,
@@ -54,7 +55,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
             route_options["dependencies"] = [Depends(key_check(options.api_key))]
         return route_options
 
-    app = empty_application("text classifier", options, lifespan, help_page="docs/serving.md")
+    app = empty_application("text classifier", options, lifespan, help_page=file_here("docs/serving.md"))
     app.post(**route("/predict"), response_model=PredictAnswer)(service.predict)
     app.post(**route("/predict_file", answer=CSV_FILE), openapi_extra=FILE_BODY)(service.predict_file)
     app.post(**route("/explain"), response_model=list[ExplanationParts])(service.explain)

@@ -21,7 +21,7 @@ def empty_application(
     title: str, options: ServeOptions, lifespan: Lifespan | None, help_page: str
 ) -> FastAPI:
     """Return an application that answers errors with their reason, and refuses bodies that are too long and
-    names of hosts that are not allowed. `help_page`, a file in docs/, has its routes."""
+    names of hosts that are not allowed. `help_page` has its routes."""
     # FastAPI's own pages of documentation load scripts from a CDN, which many servers cannot reach
     app = FastAPI(title=title, docs_url=None, redoc_url=None, lifespan=lifespan)
     add_error_answers(app, help_page)

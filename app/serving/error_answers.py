@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, shorten
-from ..program import file_here
 from .answers import ERROR_TYPES
 from .requests import EXPLAINED_SHAPES, SHAPES, FileQuery, Inputs, Question
 from .uploads import TooLarge
@@ -20,7 +19,7 @@ IN_UTF_8 = "save it in UTF-8 and send that file: curl --data-binary @body.json"
 
 
 def add_error_answers(app: FastAPI, help_page: str) -> None:
-    """Let an application answer with each kind of error. `help_page`, a file in docs/, has its routes. The
+    """Let an application answer with each kind of error. `help_page` has its routes. The
     log has the traceback of a defect."""
 
     async def answer_http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -100,8 +99,7 @@ def _http_error_answer(request: Request, error: HTTPException, help_page: str) -
     path = shorten(request.url.path)
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        page = file_here(help_page)
-        message = f"there is no route {path}; {page} lists them, and /openapi.json has their schema"
+        message = f"there is no route {path}; {help_page} lists them, and /openapi.json has their schema"
     elif error.status_code == 405:
         message = f"{path} takes {headers.get('Allow')}, found {shorten(request.method)}"
     elif isinstance(error.__cause__, UnicodeDecodeError):
