@@ -141,6 +141,7 @@ def test_an_explanation_adds_up(name, run_of):
         assert explanation.probabilities == pytest.approx(prediction.probabilities, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["multi_label", "regression"])
 def test_an_export_carries_both_or_the_encoder_alone(name, run_of, tmp_path):
     """With the thresholds of its own, which are not those of both."""
