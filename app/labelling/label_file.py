@@ -93,8 +93,11 @@ class LabelFile:
                     )
             self.rewrite([])
             return []
-        # A file of something else is left as it is, to the last byte
+        # Files of something else are left as they are, to the last byte
         self._check_header(self.path)
+        for split in SPLITS:
+            if self.part(split).exists():
+                self._check_header(self.part(split))
         self._remove_torn_line(self.path)
         rows = self._read(self.path)
         labelled_texts = []
