@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -222,6 +222,16 @@ class Server:
         self.before = memory_of(self.process)
         self.peak = self.before
 
+    def least_taken(self, action: Callable[[], None]) -> int:
+        """Return the least memory that an action took in three times. What it needs it takes each time;
+        beside it a process grows now and then, where its allocator asks for more or gives back."""
+        taken = []
+        for _ in range(3):
+            self.forget()
+            action()
+            taken.append(self.taken)
+        return min(taken)
+
     @property
     def taken(self) -> int:
         return self.peak - self.before
@@ -262,18 +272,20 @@ def test_a_file_of_many_rows_takes_little_memory_of_the_server(server):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [b"a" * 1000, b"A: " + b"a" * 997 + b"\r\n"], ids=["one", "many"])
 def test_200_megabytes_of_headers_take_little_memory(server, line):
-    server.forget()
-    with send(server.address, START + b"A: ") as connection:
-        for _ in range(200):
-            connection.sendall(line * 1000)
-        assert connection.recv(12) == b"HTTP/1.1 431"
-    assert server.taken < 30 * MEBIBYTE
+    def send_headers() -> None:
+        with send(server.address, START + b"A: ") as connection:
+            for _ in range(200):
+                connection.sendall(line * 1000)
+            assert connection.recv(12) == b"HTTP/1.1 431"
+
+    assert server.least_taken(send_headers) < 30 * MEBIBYTE
     assert classify(server.address).status_code == 200
 
 
 @pytest.mark.slow
 def test_a_body_without_an_end_is_not_read_for_ever(server):
-    server.forget()
-    with send(server.address, HEAD % (1 << 40)) as connection:
-        assert send_until_closed(connection, b" " * MEBIBYTE, 1000)
-    assert server.taken < 30 * MEBIBYTE
+    def send_body() -> None:
+        with send(server.address, HEAD % (1 << 40)) as connection:
+            assert send_until_closed(connection, b" " * MEBIBYTE, 1000)
+
+    assert server.least_taken(send_body) < 30 * MEBIBYTE
