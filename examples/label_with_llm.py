@@ -338,8 +338,8 @@ def label_rows(
         ThreadPoolExecutor(CALLS_AT_ONCE) as pool,
         tqdm(total=len(rows), initial=first_row, unit=" rows", disable=None) as bar,
     ):
-        futures = [pool.submit(ask_about, row) for row in range(first_row, len(rows))]
         try:
+            futures = [pool.submit(ask_about, row) for row in range(first_row, len(rows))]
             for row, future in enumerate(futures, first_row):
                 future.result()
                 votes = [record["label"] for record in answers.answers[row] if record["label"]]

@@ -205,7 +205,13 @@ def test_ctrl_c_keeps_the_answers_of_calls_under_way(server, pool):
     write_pool(pool, MANY_ROWS)
     server.held = {f"文本 {number}" for number in range(8)}
     process = subprocess.Popen(
-        command(pool, server), cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True
+        command(pool, server),
+        cwd=ROOT,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell has its background jobs ignore SIGINT
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     wait_until(lambda: len(server.requests) == 8)
     process.send_signal(signal.SIGINT)
