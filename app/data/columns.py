@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
@@ -24,21 +23,12 @@ from .column_values import (
     different_values,
     names_inside,
 )
-from .label_shares import (
-    ANSWER_COLUMNS,
-    ANSWER_PROBABILITY,
-    PROBABILITIES,
-    VOTES,
-    ShareColumns,
-    are_probabilities,
-    label_of_column,
-    probability_columns_in,
-)
+from .first_rows import FirstRows, Key, first_rows
+from .label_shares import ShareColumns
 from .labels import label_form
 from .read import FORMATS, ReadOptions
+from .share_columns import with_share_columns
 from .usual_names import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
-
-Key = int | str
 
 MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
 
@@ -112,44 +102,6 @@ class Roles:
         return self.text + self.pair + self.label + self.shares
 
 
-@dataclass(frozen=True)
-class FirstRows:
-    """The beginning of a file. `where` is the place of its first row, for messages; `names` are the names of
-    the columns, if they have names; `rows` are rows of values, all of the same width, and `records` those of
-    them that are objects."""
-
-    where: str
-    first: list | dict
-    names: list[str] | None
-    rows: list[list]
-    records: list[dict] = field(default_factory=list)
-
-    @property
-    def width(self) -> int:
-        return len(self.first)
-
-    @property
-    def num_columns(self) -> int:
-        """The columns that can be named: objects may have more keys than the first one."""
-        return max(self.width, len(self.names or []))
-
-    @property
-    def is_object(self) -> bool:
-        return isinstance(self.first, dict)
-
-    @cached_property
-    def lower_names(self) -> list[str]:
-        return [name.strip().lower() for name in self.names or []]
-
-    @property
-    def keys(self) -> Sequence[Key]:
-        """The names of the columns, or their numbers where they have none."""
-        return self.names or range(self.width)
-
-    def values(self, column: int) -> list:
-        return [row[column] for row in self.rows]
-
-
 def choose_columns(
     where: str,
     first: list | dict,
@@ -164,10 +116,10 @@ def choose_columns(
     With `find_pairs`, rows may be pairs of texts although no setting says so; with `find_shares`, they may
     have distributions of labels. Raises InputError if a column is missing, or it is not clear which one it
     is."""
-    start = _first_rows(where, first, sample, header)
+    start = first_rows(where, first, sample, header)
     shares = None
     if find_shares:
-        start, shares = _with_share_columns(start, options)
+        start, shares = with_share_columns(start, options)
     of_settings = _roles_of_settings(start, options, shares, need_label)
     if shares is not None:
         # Rows without a label have a distribution
@@ -214,91 +166,8 @@ def choose_columns(
     )
 
 
-def _first_rows(where: str, first: list | dict, sample: list, header: list | None) -> FirstRows:
-    rows = []
-    records = []
-    if isinstance(first, dict):
-        names = list(first)
-        for record in sample:
-            if isinstance(record, dict):
-                records.append(record)
-                rows.append(list(map(record.get, names)))
-    else:
-        names = None
-        if header is not None:
-            names = [as_text(name).strip() for name in header]
-        for record in sample:
-            if isinstance(record, list) and len(record) == len(first):
-                rows.append(record)
-    return FirstRows(where=where, first=first, names=names, rows=rows, records=records)
-
-
 def _names_of(start: FirstRows, numbers: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(start.names[number] for number in numbers)
-
-
-def _with_share_columns(start: FirstRows, options: ReadOptions) -> tuple[FirstRows, ShareColumns | None]:
-    """Return the columns of distributions that a file has, or None, and its beginning: not all objects have
-    the keys of the first one."""
-    form = label_form(options.task)
-    if form.are_numbers or not form.has_labels:
-        return start, None
-    with_all_names = _with_names_of_all(start)
-    shares = _share_columns(with_all_names, options)
-    if shares is None:
-        return start, None
-    return with_all_names, shares
-
-
-def _with_names_of_all(start: FirstRows) -> FirstRows:
-    """Return the beginning of a file with the keys of all of its objects."""
-    if not start.is_object:
-        return start
-    names = dict.fromkeys(start.names)
-    for record in start.records:
-        names.update(dict.fromkeys(record))
-    rows = [list(map(record.get, names)) for record in start.records]
-    return replace(start, names=list(names), rows=rows)
-
-
-def _share_columns(start: FirstRows, options: ReadOptions) -> ShareColumns | None:
-    names = start.names or []
-    votes = options.votes
-    if votes is not None and _has_column(start, votes):
-        number = votes if isinstance(votes, int) else names.index(votes)
-        return ShareColumns(VOTES, (number % start.num_columns,))
-    numbers = probability_columns_in(names, options.label_hierarchy)
-    if not numbers:
-        return None
-    form = label_form(options.task)
-    cells = list(zip(*map(start.values, numbers), strict=True))
-    if not are_probabilities(cells, add_up=not form.has_several):
-        return None
-    labels = [label_of_column(names[number], options.label_hierarchy) for number in numbers]
-    setting = options.label_columns or options.label_column
-    is_label_named = setting is not None and all(_has_column(start, name) for name in as_list(setting))
-    if options.label_columns is not None and is_label_named:
-        # Each row has these, also one without any label
-        return None
-    has_answers = not set(start.lower_names).isdisjoint(ANSWER_COLUMNS)
-    answer = None
-    if ANSWER_PROBABILITY in start.lower_names:
-        answer = start.keys[start.lower_names.index(ANSWER_PROBABILITY)]
-        if not start.is_object:
-            answer = start.lower_names.index(ANSWER_PROBABILITY)
-    return ShareColumns(
-        PROBABILITIES,
-        tuple(numbers),
-        labels=tuple(labels),
-        follows_label=is_label_named or has_answers,
-        answer=answer,
-    )
-
-
-def _has_column(start: FirstRows, column: Key) -> bool:
-    if isinstance(column, int):
-        return -start.num_columns <= column < start.num_columns
-    return column in (start.names or [])
 
 
 def _roles_of_settings(
@@ -309,7 +178,7 @@ def _roles_of_settings(
     if shares is None:
         return roles_by_settings(start, options, need_label)
     setting = options.label_columns or options.label_column
-    if setting is not None and not all(_has_column(start, name) for name in as_list(setting)):
+    if setting is not None and not all(start.has_column(name) for name in as_list(setting)):
         options = replace(options, label_columns=None, label_column=None)
         # Without them all other columns of labels are of another kind than the setting
         need_label = need_label and not isinstance(setting, list)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..errors import InputError, listed
 from .column_values import are_labels, are_numbers, as_list, cell_text
-from .label_shares import probability_columns_in
 from .read import ReadOptions
+from .share_columns import probability_columns_in
 from .usual_names import LABEL_NAMES, OTHER_LABEL_NAMES, TEXT_NAMES
 
 LONGEST_NAME = 20  # characters of a column's name in a header that has no usual name

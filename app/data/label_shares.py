@@ -21,19 +21,16 @@ from .labels import LabelForm, labels_of_text
 if TYPE_CHECKING:
     from .read import ReadOptions
 
-PREFIX = "p_"  # of the name of a column with the probability of a label
-# What `predict` adds for all labels below a level of a hierarchy ends so, after the separator
-BELOW_LEVEL = "*"
-MIN_COLUMNS = 2
+# The names of columns with probabilities, as `predict` writes them
+PREFIX = "p_"  # of that of a label
+BELOW_LEVEL = "*"  # ends, after the separator, that of all labels below a level of a hierarchy
+ANSWER_PROBABILITY = "probability"  # that of the answer
 PROBABILITIES = "probabilities"
 VOTES = "votes"
 ROUNDING = 0.02  # by which the sum of rounded probabilities may differ from 1
 HALF = 0.5
 MIN_SHARE = 0.01  # smaller shares are left out where a row counts once for each of its labels
-# Columns of the answers of a model, beside which a label is that of a person
-ANSWER_PROBABILITY = "probability"  # the column of `predict` with the probability of its answer
 DIFFERENCE = 1e-3  # from which two probabilities are not the same one, rounded
-ANSWER_COLUMNS = ("predicted", "predicted_label", "predicted_labels")
 REMEDY = (
     "fix the row, or name the column of the labels with --data.label_column: a row with a label is then "
     "trained on it"
@@ -90,41 +87,6 @@ class ShareFacts:
 
 
 # Reading
-
-
-def label_of_column(name: str, separator: str | None) -> str:
-    """Return the label whose probability a column has; `separator` is that of levels of labels. Raises
-    ValueError for a name that stands for no label."""
-    return path_of(label_text(name.removeprefix(PREFIX)), separator)
-
-
-def probability_columns_in(names: Sequence[str], separator: str | None) -> list[int]:
-    """Return the numbers of the columns whose names say that they have the probability of a label; none where
-    there are fewer than two."""
-    numbers = []
-    for number, name in enumerate(names):
-        is_below_level = separator is not None and name.endswith(separator + BELOW_LEVEL)
-        if name.startswith(PREFIX) and len(name) > len(PREFIX) and not is_below_level:
-            numbers.append(number)
-    if len(numbers) < MIN_COLUMNS:
-        return []
-    return numbers
-
-
-def are_probabilities(rows: Sequence[Sequence[Any]], add_up: bool) -> bool:
-    """Return whether half of some rows of cells, or more, have a probability in each cell; where they must
-    `add_up`, to 1. Rows without any values show nothing, and no row shows that they are none."""
-    num_rows = 0
-    num_right = 0
-    for cells in rows:
-        if all(map(is_blank, cells)):
-            continue
-        num_rows += 1
-        numbers = list(map(number_of, cells))
-        if None in numbers or min(numbers) < 0 or max(numbers) > 1:
-            continue
-        num_right += not add_up or abs(sum(numbers) - 1) <= ROUNDING
-    return 2 * num_right >= num_rows
 
 
 def is_blank(cell: Any) -> bool:
@@ -278,7 +240,7 @@ def weighted_rows(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     learn from these: the index of the row, its label, and the weight, (num_weighted_rows,) each. Labels with
     a share below `MIN_SHARE` are left out; the weights of a row add up to 1."""
     targets = np.asarray(targets, np.float64)
-    # Of very many labels all may have small shares
+    # Where there are very many labels, all shares of a row may be small
     smallest = np.minimum(MIN_SHARE, targets.max(axis=1, keepdims=True))
     weights = np.where(targets >= smallest, targets, 0)
     weights /= weights.sum(axis=1, keepdims=True)
@@ -292,8 +254,8 @@ def with_and_without(probabilities: np.ndarray) -> np.ndarray:
 
 
 def rows_of_labels(labels: np.ndarray, num_labels: int) -> np.ndarray:
-    """Return the number of rows of each label, (num_labels,), for labels (num_rows,); for distributions
-    (num_rows, num_labels) the sum of the shares."""
+    """Return the number of rows of each label, (num_labels,), for labels (num_rows,), or several a row,
+    (num_rows, num_labels); for distributions, (num_rows, num_labels), the sum of the shares."""
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.float64)
     return np.bincount(labels, minlength=num_labels)

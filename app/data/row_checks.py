@@ -12,8 +12,9 @@ from ..errors import InputError, excerpt
 from .bad_row import BadRow, bad_row_message
 from .cells import EmptyText, as_text, clean_text, join_texts, number_as_text, value_of
 from .column_files import ArrowBlock
-from .columns import Columns, Key
+from .columns import Columns
 from .encodings import wrong_character
+from .first_rows import Key
 from .label_shares import (
     PROBABILITIES,
     LabelShares,

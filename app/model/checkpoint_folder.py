@@ -17,7 +17,7 @@ from ..errors import InputError, listed
 CONFIG_FILE = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-# Of these, the first pattern that a folder has files of is read
+# A folder is read by the first of these patterns that any of its files matches
 WEIGHTS = ("model.safetensors", "model*.safetensors", "pytorch_model.bin", "pytorch_model*.bin")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 # Their readers take no byte order mark
@@ -101,7 +101,7 @@ def read_config(folder: Path) -> dict | None:
 
 
 def _first_files(names: list[str], patterns: tuple[str, ...]) -> list[str]:
-    """Return the names that the first of the patterns has which any name has."""
+    """Return the names that match the first of the patterns that any name matches."""
     for pattern in patterns:
         matching = [name for name in names if fnmatch(name, pattern)]
         if matching:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.label_shares import ANSWER_PROBABILITY, BELOW_LEVEL, PREFIX
+
 if TYPE_CHECKING:
     from .task import Task
 
@@ -49,7 +51,7 @@ def decision_of(confidence: float, threshold: float) -> str:
 def single_answer_columns(task: Task, probabilities: np.ndarray, threshold: float | None) -> dict[str, Any]:
     label = int(task.decide_by_probabilities(probabilities[None])[0])
     probability = float(probabilities[label])
-    columns: dict[str, Any] = {"probability": round(probability, DIGITS)}
+    columns: dict[str, Any] = {ANSWER_PROBABILITY: round(probability, DIGITS)}
     if threshold is None:
         return columns
     columns["decision"] = decision_of(probability, threshold)
@@ -76,12 +78,12 @@ def probability_columns(task: Task, probabilities: np.ndarray) -> dict[str, Any]
         return {"most_probable": most_probable(task, probabilities)}
     columns = {}
     for name, probability in zip(task.label_names, probabilities, strict=True):
-        columns[f"p_{name}"] = round(float(probability), DIGITS)
+        columns[PREFIX + name] = round(float(probability), DIGITS)
     tree = task.tree
     if tree is not None and not task.form.has_several:
         node_probabilities = probabilities @ tree.members
         for node in tree.parents:
-            name = f"p_{tree.name(node)}{tree.separator}*"
+            name = f"{PREFIX}{tree.name(node)}{tree.separator}{BELOW_LEVEL}"
             columns[name] = round(float(node_probabilities[node]), DIGITS)
     return columns
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.label_shares import rows_of_labels
 from ..errors import InputError
 from .decision_file import FITTED_ON, number_between
 from .probabilities import logit, sigmoid
@@ -43,13 +44,12 @@ class MultiLabel(Task):
     def build_loss(self, labels: np.ndarray) -> Any:
         from .losses import ListLoss
 
-        has_shares = labels.dtype.kind == "f"
-        if has_shares and self.config.train.loss == "focal":
+        if labels.dtype.kind == "f" and self.config.train.loss == "focal":
             raise InputError(
                 "train.loss focal needs rows with labels, found rows with probabilities or votes: it counts "
                 "a label less the surer the model is of it. Leave it out"
             )
-        counts = labels.sum(axis=0, dtype=np.float64 if has_shares else np.int64)
+        counts = rows_of_labels(labels, len(self.label_names))
         counts_without = len(labels) - counts
         balanced = np.maximum(counts_without, 1) / counts
         weights = self.label_weights(balanced)

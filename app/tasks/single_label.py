@@ -144,9 +144,13 @@ class SingleLabel(Task):
     def together_with(self, others: Sequence[Task]) -> Task:
         together = super().together_with(others)
         tasks = [self, *others]
-        if all(task.rare_log_odds is None for task in tasks):
+        with_threshold = [task for task in tasks if task.rare_log_odds is not None]
+        if not with_threshold:
             return together
-        thresholds = [task.threshold_of(self.label_names[self.rare_class]) for task in tasks]
+        # A model that another program has trained does not know which class is rarer
+        rare_name = with_threshold[0].label_names[with_threshold[0].rare_class]
+        thresholds = [task.threshold_of(rare_name) for task in tasks]
+        together.rare_class = self.label_names.index(rare_name)
         together.rare_log_odds = float(logit(np.mean(thresholds)))
         return together
 

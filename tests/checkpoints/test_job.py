@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.checkpoints import ranks
-from app.checkpoints.job import describe_changes, job_signature
+from app.checkpoints.job import TARGETS, describe_changes, job_signature
 from app.checkpoints.ranks import check_ranks
 from app.checkpoints.run_history import code_version, describe_start
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
@@ -67,6 +67,16 @@ def with_data(config: Config, **settings) -> Config:
 )
 def test_a_changed_setting_is_named(config, job, settings, wanted):
     assert describe_changes(job, signature(with_data(config, **settings))) == [f"data.{wanted}"]
+
+
+def test_rows_that_were_trained_on_their_label_do_not_go_on_with_distributions(config, tmp_path):
+    """As earlier versions trained them: of the same file and settings."""
+    path = tmp_path / "soft.csv"
+    path.write_text("text,label,p_a,p_b\n" + "一,a,0.9,0.1\n二,b,0.2,0.8\n" * 5, encoding="utf-8")
+    now = signature(with_data(config, train=str(path), dev_size=0, test_size=0))
+    earlier = dict(now)
+    del earlier[TARGETS]
+    assert describe_changes(earlier, now) == [f"{TARGETS} was None and is distributions of labels"]
 
 
 def test_files_count_by_their_content(config, job, tmp_path):

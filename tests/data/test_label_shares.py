@@ -1,5 +1,7 @@
 """Distributions of labels in place of labels: columns of probabilities, and votes."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,7 +73,9 @@ def test_a_label_of_a_person_counts_before_the_probabilities_of_a_model(opened, 
     assert labels_of(dataset) == ["坏", "坏", "好"]
     assert targets_of(dataset) == [[1, 0], [0.8, 0.2], [0, 1]]
     line = "1 row with probabilities as the target ('p_好', 'p_坏'), 2 rows with the label ('label')"
-    assert "A row with a label is trained on that" in report_of(dataset), line
+    report = spoken_in("en", report_of, dataset)
+    assert line in report
+    assert "A row with a label is trained on that" in report
     hard = opened("csv", train=SOFT, label_column="label")
     assert hard.splits["train"].targets is None
     assert labels_of(hard) == ["好", "坏", "好"]
@@ -137,6 +141,15 @@ def test_columns_that_only_have_such_names_are_not_used(opened):
     dataset = opened("csv", train="text,label,p_id,p_name\n很好,好,3,小王\n很差,坏,9,小李\n")
     assert dataset.splits["train"].targets is None
     assert labels_of(dataset) == ["好", "坏"]
+
+
+@pytest.mark.parametrize(("name", "settings"), [("p_ ", {}), ("p_-", {"label_hierarchy": "-"})])
+def test_a_column_of_probabilities_has_the_name_of_a_label(opened, name, settings):
+    if settings:
+        settings["task"] = "single_path"
+    rows = [{"text": text, "p_a-b": 1 - share, name: share} for text, share in (("一", 0.9), ("二", 0.2))]
+    with pytest.raises(InputError, match=f"line 1: the name of a column .* found '{name.strip()}'; rename"):
+        opened("jsonl", train="".join(json.dumps(row) + "\n" for row in rows), **settings)
 
 
 def test_a_label_that_is_never_the_most_probable_one_can_be_learnt(opened):

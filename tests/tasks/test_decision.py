@@ -208,6 +208,25 @@ def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperat
     assert ranked_labels(task, task.probabilities(logits)[0]).tolist() == [answer, 1 - answer]
 
 
+@pytest.mark.parametrize("first_has_a_threshold", [True, False])
+def test_runs_that_answer_together_have_the_mean_threshold_of_the_rarer_class(first_has_a_threshold):
+    """In any order of their labels; a run without one takes the most probable label, from one half on."""
+    task = open_task("single_label", ["a", "b"])
+    task.load({"rare_class": "b", "rare_threshold": 0.2, "temperature": 2.0})
+    other = open_task("single_label", ["b", "a"])
+    tasks = (task, other) if first_has_a_threshold else (other, task)
+    together = tasks[0].together_with(tasks[1:])
+    # The temperature divides the log odds of 0.2, which are those of 1 to 4, so that they are 1 to 2
+    threshold = (1 / 3 + 1 / 2) / 2
+    rare_chances = np.array([threshold - 1e-6, threshold + 1e-6])
+    probabilities = np.c_[1 - rare_chances, rare_chances]
+    if not first_has_a_threshold:
+        probabilities = probabilities[:, ::-1]
+    names = [together.label_names[label] for label in together.decide_by_probabilities(probabilities)]
+    assert names == ["a", "b"]
+    assert task.temperature == 2
+
+
 def test_probabilities_of_ordered_labels_add_up_and_gradients_are_finite_where_outputs_are_large():
     stars = open_task("ordinal", list("12345"))
     outputs = np.random.default_rng(0).normal(0, 5, (200, 5)).astype(np.float32)
@@ -349,10 +368,10 @@ ERRORS = torch.tensor([1.5, 0.25, 3.0])
 SQUARES = ERRORS**2
 # Linear from an error of 1 on
 HUBER = torch.where(ERRORS < 1, SQUARES / 2, ERRORS - 0.5)
-# The loss, outputs of the model, labels, and the value of each row or label by its formula
 # Distributions of labels, and probabilities of several
 SHARES_OF_ROWS = torch.tensor([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]])
 PROBABILITIES_OF_LISTS = torch.tensor([[0.7, 0.2, 0.0], [1.0, 1.0, 0.5], [0.25, 0.9, 0.5]])
+# The loss, outputs of the model, labels, and the value of each row or label by its formula
 FORMULAS = [
     (
         ClassLoss("cross_entropy", WEIGHTS),
