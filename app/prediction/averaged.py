@@ -17,8 +17,8 @@ from .predictor import CHUNK_ROWS, Prediction, Predictor, chunks_of
 
 
 class AveragedPredictor:
-    """Classifies rows by the mean of the probabilities of several predictors, all with the labels of `task`,
-    each in an order of its own; `task` decides by the mean."""
+    """Classifies rows by the mean of the probabilities of several predictors, which have the labels of
+    `task`, each in any order; `task` decides by the mean."""
 
     def __init__(self, predictors: Sequence[Predictor], task: Task) -> None:
         self.predictors = predictors

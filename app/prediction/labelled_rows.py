@@ -84,9 +84,7 @@ class ReportedRows:
         self.source = source
         self.predictor = opened.predictor
         self.teacher = teacher
-        # Integers are ids of labels only where data.labels of the run named them: the order of labels that
-        # came from a train file means nothing to the file that is read here
-        self.accept_ids = opened.trained.set_labels is not None
+        self.accept_ids = opened.trained.accepts_ids
         self.places: list[str] = []
         self.texts: list[str] = []
         self._has_label: list[bool] = []

@@ -38,9 +38,8 @@ def write_predictions(
     """Write the rows of a source with the predictions of a model as they come, to a file (a new one unless
     `overwrite`) or to standard output (`path` None), in the `format` of one of `WRITERS`. With `keep`, a
     column says why rows have no label, if one is invalid or may be; `keeps_guess` is that of `AddedColumns`.
-    Raises InputError and TrainingError as
-    `open_output` does. Texts are written as they were read, even those that a spreadsheet would run as
-    formulas: see docs/data.md."""
+    Raises InputError and TrainingError as `open_output` does. Texts are written as they were read, even those
+    that a spreadsheet would run as formulas: see docs/data.md."""
     scan = source.scan
     if format == "xlsx" and scan is not None:
         check_num_rows(scan.num_rows if on_bad_row == "keep" else scan.num_good)

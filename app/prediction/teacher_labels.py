@@ -41,21 +41,20 @@ class TeacherColumn:
                     "or remove the row"
                 )
             return NO_LABEL
-        [(winner, _num_votes)] = Counter(votes).most_common(1)
         task = self.opened.predictor.task
         trained = self.opened.trained
-        accept_ids = trained.set_labels is not None
         try:
-            label = task.form.text(winner, trained.reading)
+            labels = [task.form.text(vote, trained.reading) for vote in votes]
         except ValueError as error:
             raise InputError(f"{place}, column {self.name}: {error}") from error
-        unknown = task.form.unknown(label, task.label_names, accept_ids)
+        [(label, _num_votes)] = Counter(labels).most_common(1)
+        unknown = task.form.unknown(label, task.label_names, trained.accepts_ids)
         if unknown:
             raise InputError(
                 f"{place}, column {self.name}: the model has no label {unknown}; fix the row, or name "
                 "another column with --teacher"
             )
-        return label_ids(tuple(task.label_names), accept_ids)[label]
+        return label_ids(tuple(task.label_names), trained.accepts_ids)[label]
 
     def _votes(self, cell: Any) -> list:
         """Return the votes in a cell that are not empty."""

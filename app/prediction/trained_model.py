@@ -96,6 +96,12 @@ class TrainedModel:
         return self.reading.task
 
     @property
+    def accepts_ids(self) -> bool:
+        """Whether integers in a file may be ids of labels: only where the user named the labels, because the
+        order of labels that came from a train file means nothing to another file."""
+        return self.set_labels is not None
+
+    @property
     def has_pairs(self) -> bool | None:
         """Whether it was trained on pairs of texts, None where that is not known."""
         if not self.is_recorded:

@@ -13,7 +13,7 @@ from ..config.command_line import FOR_RANDOM_WEIGHTS
 from .commands import path_word, quoted, training_command, verb_command
 
 PLAIN_VALUE = re.compile("[^-=][^=]*$")  # is not taken for an option
-# The parameters of the estimators that are called otherwise than their setting
+# These parameters of the estimators have other names than their settings
 PARAMETERS = {"model.name": "model"}
 
 

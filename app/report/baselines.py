@@ -8,7 +8,6 @@ import numpy as np
 
 from ..data.dataset import Split
 from ..ngrams.character_model import CharacterModel, beginnings
-from ..ngrams.fit import fit_characters
 from ..tasks.probabilities import sigmoid
 from ..tasks.task import Task
 from ..tasks.thresholds import DEFAULT_THRESHOLD, choose_thresholds
@@ -64,15 +63,12 @@ def baselines(
     train: Sample,
     dev: Sample | None,
     report_rows: Sample,
-    characters: CharacterModel | None = None,
+    characters: CharacterModel,
     model_answers: np.ndarray | None = None,
 ) -> dict[str, dict]:
     """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. With the
-    answers of the model for the same rows, also by how much it is above each of them. The time is bounded,
-    about 15 seconds at most, and the same data give the same models. `characters` is the linear model of the
-    train rows, where it is fitted already."""
-    if characters is None:
-        characters = fit_characters(train.texts, train.labels, len(task.label_names), train.targets)
+    answers of the model for the same rows, also by how much it is above each of them. `characters` is the
+    linear model, fitted on the train rows."""
     labels = report_rows.labels
     if labels.ndim == 2:
         labels = labels.astype(bool)

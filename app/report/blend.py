@@ -158,8 +158,12 @@ def choose_blend(
         num_labels = rows.encoder.shape[1]
         return Blend(scale=np.ones(num_labels), weight=0.0, shift=np.zeros(num_labels))
 
+    readers_alone = [encoder]
+    # Without scaled logits only a temperature is fitted, which changes the loss alone
+    if metric == "loss" or task.scaled_outputs().any():
+        readers_alone.append(scaled_encoder)
     value = metric_of_new_rows(task, rows, metric, both)
-    for alone in (encoder, scaled_encoder):
+    for alone in readers_alone:
         # Two classes with few rows may leave a part without one of them, and then there is no number
         value_alone = metric_of_new_rows(task, rows, metric, alone)
         if not value > value_alone + MIN_GAIN * abs(value_alone):

@@ -171,8 +171,8 @@ class Task:
 
     def together_with(self, others: Sequence[Task]) -> Task:
         """Return a task that decides by the mean probabilities of this one and of others with the same
-        labels, each in an order of its own; the mean is in the order of this one. Where they have thresholds,
-        these are the means of theirs."""
+        labels, each in any order; the mean is in the order of this one. Where they have thresholds, these are
+        the means of theirs."""
         together = copy(self)
         together.calibration = {}
         return together

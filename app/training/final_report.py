@@ -14,7 +14,7 @@ from ..ngrams.character_model import CharacterModel
 from ..ngrams.fit import fit_characters
 from ..ngrams.second_reader import write_second_reader
 from ..report.advice import Advice, render_advice, what_next
-from ..report.baselines import baselines, sample, sample_positions
+from ..report.baselines import Sample, baselines, sample, sample_positions
 from ..report.bootstrap import all_metrics
 from ..report.card import render_card
 from ..report.confidence import calibration_effect
@@ -49,7 +49,8 @@ def write_report(
         encoder_logits = {}
         for name, logits in results.items():
             encoder_logits[name] = logits_of(components.loaders[name].split, logits)
-        train_rows = sample(components.dataset.splits["train"])
+        samples = {name: sample(rows) for name, rows in components.dataset.splits.items()}
+        train_rows = samples["train"]
         characters = fit_characters(
             train_rows.texts, train_rows.labels, len(task.label_names), train_rows.targets
         )
@@ -63,7 +64,7 @@ def write_report(
         write_logits(folder / LOGITS, split_logits, task, best_step)
         effect = fit_and_write_decision(folder, components, split, split_logits, best_step)
         scores = task.score(report_rows.labels, results[split])
-        metrics = report_metrics(components, split, scores, effect, characters) | readers
+        metrics = report_metrics(components, split, scores, effect, samples, characters) | readers
         if split != FITTED_ON and FITTED_ON in split_logits:
             dev = split_logits[FITTED_ON]
             lead = lead_of_dev(task, task.score(dev.labels, dev.logits), metrics)
@@ -165,12 +166,16 @@ def report_title(split: str, progress: RunProgress, best_metric: str) -> str:
 
 
 def report_metrics(
-    components: Components, split: str, scores: Scores, effect: dict, characters: CharacterModel
+    components: Components,
+    split: str,
+    scores: Scores,
+    effect: dict,
+    samples: Mapping[str, Sample],
+    characters: CharacterModel,
 ) -> dict:
     """Return what report.json says of the rows of a split, given their scores and `calibration_effect`;
-    `characters` is a baseline."""
+    `samples` of all splits are for the baselines, of which `characters` is one."""
     task = components.task
-    samples = {name: sample(rows) for name, rows in components.dataset.splits.items()}
     metrics = all_metrics(task, scores)
     metrics["baselines"] = baselines(
         task,

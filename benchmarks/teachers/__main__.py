@@ -10,6 +10,7 @@ the figures of a report. Exit status: 0; 2 for bad input.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,7 @@ def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:
         answered = answered_rows(texts, labels, TRAIN_ROWS)
         for kind in TEACHERS:
             teacher = teacher_of(kind, answered.labels, answered.confidence, seed=1)
-            rows = TaughtRows(**{**vars(answered), "teacher": teacher})
+            rows = replace(answered, teacher=teacher)
             figures = simulate(rows, DRAWS, seed=2)
             report[f"{job}, {kind}"] = figures
             shares = ("accuracy", "wanted", "plain_covers", "powered_covers", "width")

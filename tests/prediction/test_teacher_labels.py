@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from app.words import in_language
+from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import LABELS, random_texts, save_checkpoint, several_labels
 from tests.verbs import predict
 
 NUM_ROWS = 400
 NUM_LABELLED = 150
-ENCODING = "utf-8-sig"
 
 
 def write_rows(path: Path, rows: list[dict]) -> Path:
@@ -22,11 +22,6 @@ def write_rows(path: Path, rows: list[dict]) -> Path:
         writer.writeheader()
         writer.writerows(rows)
     return path
-
-
-def read_rows(path: Path) -> list[dict]:
-    with path.open(encoding=ENCODING, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def changed(labels: list[str], share: float, seed: int) -> list[str]:
@@ -53,7 +48,7 @@ def rows(checkpoint) -> list[dict]:
     write_rows(folder / "texts.csv", [{"text": text} for text in texts])
     words = ["--input", str(folder / "texts.csv"), "--output", str(folder / "answers.csv")]
     assert predict(["--checkpoint", str(checkpoint), "--device", "cpu", *words]) == 0
-    answers = [row["label"] for row in read_rows(folder / "answers.csv")]
+    answers = [row["label"] for row in read_predictions(folder / "answers.csv")]
     labels = changed(answers, 0.15, seed=1)
     teacher = changed(labels, 0.1, seed=2)
     table = []
@@ -82,7 +77,7 @@ def test_a_report_has_the_teacher_and_rows_without_a_label_are_no_part_of_the_ot
     report, rows, tmp_path
 ):
     figures = report(rows)
-    predictions = read_rows(tmp_path / "out" / "predictions.csv")
+    predictions = read_predictions(tmp_path / "out" / "predictions.csv")
     assert [row["label"] for row in predictions] == [row["label"] for row in rows]
     assert [row["teacher_label"] for row in predictions] == [row["teacher_label"] for row in rows]
     labelled = predictions[:NUM_LABELLED]
@@ -130,10 +125,10 @@ def test_a_wanted_precision_is_that_of_the_rows_that_a_person_labelled(report, r
     threshold = report(rows, "--threshold", "precision=0.7")["teacher"]["threshold"]
     assert "chosen on the rows of the report that have a label" in capsys.readouterr().err
     assert threshold["precision_bound"] >= 0.7
-    assert "decision" not in read_rows(tmp_path / "out" / "predictions.csv")[0]
+    assert "decision" not in read_predictions(tmp_path / "out" / "predictions.csv")[0]
     figures = report(rows, "--threshold", str(threshold["confidence"]))
     assert figures["teacher"]["threshold"] == threshold
-    predictions = read_rows(tmp_path / "out" / "predictions.csv")
+    predictions = read_predictions(tmp_path / "out" / "predictions.csv")
     decided = [row for row in predictions if float(row["probability"]) >= threshold["confidence"] - 1e-6]
     assert threshold["remaining"] == pytest.approx(1 - len(decided) / NUM_ROWS)
     right = [row["label"] == row["predicted"] for row in decided if row["label"]]
@@ -169,6 +164,8 @@ def test_what_is_no_label_of_person_or_teacher_is_an_error(report, rows, tmp_pat
 
     line = "rows.csv, line "
     assert "column teacher_label: the model has no label '好'" in error({"teacher_label": "好"})
+    several = error({"teacher_label": json.dumps([LABELS[:2], LABELS[:1]], ensure_ascii=False)})
+    assert "column teacher_label: a row must have one label, found" in several
     missing = error({"teacher_label": ""})
     assert line in missing
     assert "a label, or one in the column teacher_label, is needed, found none" in missing

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from app.ngrams.fit import fit_characters
 from app.report.baselines import Sample, baselines, sample_positions
 from app.report.bootstrap import all_metrics
 from app.report.card import card_values
@@ -29,7 +30,8 @@ def compared(num_better: int, num_rows: int) -> dict:
     answers[more_right] = labels[more_right]
     report = Sample(texts, labels)
     metrics = all_metrics(task, task.score(labels, 9.0 * np.eye(4, dtype=np.float32)[answers]))
-    metrics["baselines"] = baselines(task, train, None, report, model_answers=answers)
+    characters = fit_characters(train.texts, train.labels, len(NAMES))
+    metrics["baselines"] = baselines(task, train, None, report, characters, model_answers=answers)
     return metrics
 
 

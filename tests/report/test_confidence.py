@@ -8,6 +8,7 @@ import pytest
 from sklearn.calibration import calibration_curve
 
 from app.errors import InputError
+from app.ngrams.fit import fit_characters
 from app.report.baselines import Sample, baselines, sample
 from app.report.confidence import calibration_error, choose_threshold, confidence_bins, risk_curve
 from app.report.logits_file import ARRAYS, check_same_rows, logits_of, read_run, write_logits
@@ -90,7 +91,8 @@ def test_precision_that_cannot_be_reached_is_an_error_with_the_best(num_rows, hi
 
 def baselines_of(name: str, num_labels: int, train: Sample, dev: Sample | None, report: Sample) -> dict:
     names = [f"类别{label}" for label in range(num_labels)]
-    return baselines(open_task(name, names), train, dev, report)
+    characters = fit_characters(train.texts, train.labels, num_labels)
+    return baselines(open_task(name, names), train, dev, report, characters)
 
 
 def test_baselines_learn_what_can_be_learned(tmp_path):

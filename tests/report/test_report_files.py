@@ -209,7 +209,7 @@ def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_
         assert [sentence for sentence in SENTENCES.get(answer_kind, ()) if sentence not in both] == []
 
 
-# A mark of English beside a Chinese character
+# It matches a mark of English beside a Chinese character
 HALF_WIDTH = "[\u4e00-\u9fff][:,;(].{,9}|.{,9}[:,;)][\u4e00-\u9fff]"
 
 

@@ -51,7 +51,7 @@ def test_powered_accuracy_is_the_published_formula():
     assert 0.4 < weight < 1
     rectifier = (correct - weight * agrees[:300]).mean()
     assert powered.accuracy == pytest.approx(weight * agrees[300:].mean() + rectifier)
-    # As many rows as would have its variance
+    # The interval is that of as many rows as would have its variance
     variance = (correct - weight * agrees[:300]).var() / 300 + weight**2 * agrees[300:].var() / 1000
     num_rows = correct.var() / variance
     assert num_rows > 300 * 1.4
@@ -123,7 +123,7 @@ def test_a_precision_that_no_row_surely_has_gives_no_threshold():
     confidence = np.linspace(0.5, 1, 300)
     correct = np.arange(300) % 2 == 0
     assert certain_threshold(confidence, correct, 0.9) is None
-    # Too few rows for any certainty, though all are right
+    # Too few rows give no certainty, though all are right
     assert certain_threshold(confidence[:20], np.full(20, True), 0.9) is None
     assert certain_threshold(np.full(300, 0.7), np.full(300, True), 0.9).rows == 300
     # A precision far below the share that is right is not missed by the luck of the few surest rows
