@@ -11,7 +11,7 @@ python examples/label_with_llm.py test.csv taught.csv --url http://127.0.0.1:800
 The API key is read from the environment variable OPENAI_API_KEY; without it none is sent.
 
 Each row is asked --votes times. The answers that are labels stand in the column `label`, joined as
-好评|好评|差评. An answer that is no label is no vote: it is counted, said at the end, and kept with all
+好评|好评|差评. An answer that is no label is no vote: it is counted, reported at the end, and kept with all
 others in llm.csv.answers.jsonl. A row without any vote has an empty cell.
 
 Each answer is on the disk before the next one is asked for. The same command continues where it stopped: at
@@ -231,12 +231,12 @@ class Server:
         raise self.stopped(f"{self._url} gave no answer; the last try: {problem}")
 
     def check_goes_on(self) -> None:
-        """Raise Stopped once no more calls shall be made."""
+        """Raise Stopped where no more calls may be made."""
         if self.stop.is_set():
             raise Stopped(self.problem)
 
     def stopped(self, problem: str) -> Stopped:
-        """Return the error of a problem that no other row is without, and let no other call begin."""
+        """Return the error of a problem that all rows have, and let no other call begin."""
         with self._lock:
             if not self.stop.is_set():
                 self.problem = problem
@@ -299,7 +299,7 @@ class LabelledFile:
         except (csv.Error, ValueError, IndexError) as error:
             raise SystemExit(
                 f"error: {path}, row {num_written}: the rows of the input are needed, in its order, but "
-                f"{error}; put the file aside, and the same command writes it anew from the answers"
+                f"{error}; move the file away, and the same command writes it again from the answers"
             ) from None
         self._file = path.open("a", encoding="utf-8-sig", newline="")
         self._writer = csv.writer(self._file, lineterminator="\n")

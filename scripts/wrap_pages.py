@@ -16,16 +16,19 @@ sys.path.insert(0, str(ROOT))
 from app.text_table import columns_of  # noqa: E402
 
 WIDTH = 110
-# A line may end after a Chinese character or mark, and where a space stands. These marks do not begin a line.
+# A line may end after a Chinese character or mark, and where a space stands. The first marks do not begin a
+# line, the others do not end one.
 NOT_FIRST = "，。、；：？！）》”’…"
-# Code, links, Chinese characters, spaces and words, each with the marks that follow it, stay whole
+NOT_LAST = "(（《“‘"
+# Code, links, Chinese characters, spaces and words, each with the marks around it, stay whole
 PARTS = re.compile(
+    rf"[{NOT_LAST}]*(?:"
     rf"`[^`]*`[{NOT_FIRST}]*"
     rf"|\[[^\]]*\]\([^)]*\)[{NOT_FIRST}]*"
     rf"|[\u3000-\u9fff\uff00-\uffef][{NOT_FIRST}]*"
     r"|[ ]"
     rf"|[^ \u3000-\u9fff\uff00-\uffef`]+[{NOT_FIRST}]*"
-    r"|."
+    r"|.)"
 )
 ITEM = re.compile(r"(\s*)([-*]|\d+\.) ")
 
@@ -38,9 +41,9 @@ def wrapped(lines: list[str]) -> list[str]:
     text = ""
     for line in lines:
         part = line.strip() if text else line[len(first_indent) :].strip()
-        # Two lines of Chinese are joined without a space, and so is what follows a Chinese mark
+        # Two lines of Chinese are joined without a space, and so is what follows a Chinese mark or a bracket
         is_chinese = bool(text) and columns_of(text[-1]) == 2 and columns_of(part[:1]) == 2
-        is_joined = not text or is_chinese or text[-1] in NOT_FIRST
+        is_joined = not text or is_chinese or text[-1] in NOT_FIRST + NOT_LAST
         text += part if is_joined else f" {part}"
     result = []
     line = first_indent

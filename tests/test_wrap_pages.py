@@ -16,3 +16,12 @@ def test_long_paragraphs_are_wrapped_and_all_else_stays():
     assert result.replace("\n  ", "").replace("\n", " ").split() == page.replace("\n", " ").split()
     assert not any(line.lstrip().startswith("，") for line in lines)
     assert wrap_page(result) == result
+
+
+def test_an_opening_bracket_stays_with_what_it_opens():
+    for place in range(80, WIDTH):
+        for words in ("(`app/data/cells.py`) and more", "（[数据](data.md)）以及其他"):
+            page = "x " * (place // 2) + words + " y" * 20
+            result = wrap_page(page)
+            assert not any(line.endswith(("(", "（")) for line in result.split("\n"))
+            assert "".join(result.split()) == "".join(page.split())
