@@ -15,8 +15,8 @@ from ..tasks import unordered_task
 from ..vectors.head import LinearHead
 from .label_file import Answer
 
-MORE_ANSWERS = 50  # of which the gain is foretold
-MIN_POINTS = 8  # of the curve, to foretell from it
+MORE_ANSWERS = 50  # whose gain is estimated
+MIN_POINTS = 8  # of the curve, to estimate the gain
 MIN_TEST_ROWS = 10
 SMALL_GAIN = 0.01  # of the accuracy
 SMALL_CHANGE = 0.02  # share of other texts that get another label than `MORE_ANSWERS` answers ago
@@ -67,11 +67,12 @@ class Figures:
         curve = [list(point) for point in zip(answers, accuracies, strict=True)]
         gain = None
         if len(points) >= MIN_POINTS and len(labels) >= MIN_TEST_ROWS:
-            gain = foretold_gain(np.array(answers), np.array(rights), num_answers)
+            gain = estimated_gain(np.array(answers), np.array(rights), num_answers)
         enough = False
         if gain is not None and gain["high"] < SMALL_GAIN:
             earlier_heads = [point.head for point in points if point.answers <= num_answers - MORE_ANSWERS]
-            enough = share_changed(earlier_heads[-1:], head, other_vectors) <= SMALL_CHANGE
+            if earlier_heads:
+                enough = share_changed(earlier_heads[-1], head, other_vectors) <= SMALL_CHANGE
         return cls(test_figures, curve, gain, enough)
 
 
@@ -90,18 +91,16 @@ def right(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return is_same.all(axis=1) & ~labels[:, num_known:].any(axis=1)
 
 
-def share_changed(earlier_heads: Sequence[LinearHead], head: LinearHead, vectors: np.ndarray) -> float:
-    """Return the share of texts to which a head gives other labels than the last of some earlier heads; 1
-    where there is no earlier head. The accuracy cannot have changed by more.
+def share_changed(earlier_head: LinearHead, head: LinearHead, vectors: np.ndarray) -> float:
+    """Return the share of texts to which a head gives other labels than an earlier one. The accuracy cannot
+    have changed by more.
 
     That a model does not change its answers any more is the sign to stop of Bloodgood and Vijay-Shanker,
     2009, https://aclanthology.org/W09-1107/; the few kept texts alone would show it too early.
     """
-    if not earlier_heads:
-        return 1.0
     if not len(vectors):
         return 0.0
-    earlier = decided(earlier_heads[-1].probabilities(vectors), head.has_several)
+    earlier = decided(earlier_head.probabilities(vectors), head.has_several)
     labels = decided(head.probabilities(vectors), head.has_several)
     is_changed = ~right(labels, earlier)
     return float(is_changed.mean())
@@ -146,7 +145,7 @@ def agreement_of(answers: Iterable[Answer]) -> dict[str, float] | None:
     return {**share_with_interval(num_same, len(second_answers)), "rows": len(second_answers)}
 
 
-def foretold_gain(answers: np.ndarray, rights: np.ndarray, num_answers: int) -> dict[str, float]:
+def estimated_gain(answers: np.ndarray, rights: np.ndarray, num_answers: int) -> dict[str, float]:
     """Return by how much `MORE_ANSWERS` would raise the accuracy, with a 95 % interval.
 
     `answers` (num_points,) are those of the curve, `rights` (num_points, num_rows) whether each kept text was

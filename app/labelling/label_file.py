@@ -130,7 +130,7 @@ class LabelFile:
         self._append(self.skipped_path, self._line(texts_and_cells))
 
     def rewrite(self, rows: Iterable[LabelledText]) -> None:
-        """Write all answers again, whole or not at all: one of them was given anew."""
+        """Write all answers again, whole or not at all: one of them was replaced."""
         rows = list(rows)
         self._check_unchanged()
         self._write(self.path, rows)

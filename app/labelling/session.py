@@ -1,5 +1,5 @@
-"""One sitting of labelling: which text a person gets next, the model that learns from each answer, and what
-is known so far. The web server calls it; it knows nothing of the web."""
+"""One sitting of labelling: which text a person gets next, what is done with each answer, and what is known
+so far. The web server calls it; it knows nothing of the web."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ..prediction.suggested_rows import choose_rows
 from ..report.advised_commands import AdvisedCommands
 from ..tasks import unordered_task
 from ..tasks.task import Task
-from ..vectors.head import LinearHead, centre_and_scale, fit_head
-from .figures import CurvePoint, Figures, agreement_of
+from .figures import agreement_of
 from .label_file import Answer, LabelFile, LabelledText
+from .learner import Learner
 from .pool import Pool
 
 logger = logging.getLogger(__name__)
@@ -36,12 +36,7 @@ RANDOM_SHARE = 0.1  # of the training texts; the others are those of which the m
 REPEAT_EVERY = 20  # texts shown to a person: one of them is a text that he has answered before
 MIN_TEXTS_BETWEEN = 10  # answers between a text and its repetition
 MAX_CANDIDATES = 5000  # texts of which the model says how sure it is, for each choice
-MAX_OTHERS = 1000  # texts without an answer that show how much the model still changes
-MIN_CENTRE_ROWS = 200  # vectors of which the mean is known well enough
 LOCK_SECONDS = 1800  # a text that a person has not answered may be shown to others after this time
-CURVE_STEP = 5  # answers between two points of the curve, at first
-MAX_POINTS = 60  # of the curve; of more, every second one is left out
-MAX_REPLAYED = 30  # points of the curve that are computed again when a sitting is continued
 
 
 class Vectors(Protocol):
@@ -140,15 +135,9 @@ class LabelSession:
         self._order = order
         self._is_kept = np.zeros(len(self._texts), bool)
         self._is_kept[order[:num_kept]] = True
-        self._is_long = [sum(map(len, parts)) > DataConfig.max_length for parts in self._texts]
-        self._vectors: np.ndarray | None = None
-        self._has_vector = np.zeros(len(self._texts), bool)
-        self._centre: tuple[np.ndarray, float] | None = None
-        self._num_centred = 0
-        self._head: LinearHead | None = None
-        self._curve: list[CurvePoint] = []
-        self._curve_step = CURVE_STEP
-        self._figures: tuple[Any, Figures] | None = None
+        self._learner = Learner(
+            len(self._texts), self._answers, self.label_names, has_several=options.has_several
+        )
         self._message = ""
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._compute_vectors, name="vectors", daemon=True)
@@ -165,8 +154,6 @@ class LabelSession:
         self._is_closed.set()
         self._thread.join()
         self._file_lock.release()
-
-    # What people ask
 
     def next_text(self, person: str) -> TextToLabel | None:
         """Return the text that a person is to label now, None where there is no more: the one that he has not
@@ -187,9 +174,9 @@ class LabelSession:
         answers to itself, so it is best shown after the answer."""
         with self._lock:
             self._check_number(number)
-            if self._head is None or not self._has_vector[number]:
+            if self._learner.head is None or not self._learner.has_vector[number]:
                 return {}
-            probabilities = self._head.probabilities(self._vectors[[number]])[0]
+            [probabilities] = self._learner.probabilities([number])
             # The head knows the labels of its fit
             return dict(zip(self.label_names, map(float, probabilities), strict=False))
 
@@ -211,11 +198,11 @@ class LabelSession:
                 state.history.append((number, current.is_repeat))
                 state.current = None
             if not current.is_repeat:
-                self._fit()
+                self._learner.fit()
 
     def skip(self, person: str, number: int) -> None:
-        """Leave a text out; nobody gets it again. A text that was shown again, or gone back to, keeps its
-        answer."""
+        """Leave a text out: it is shown to nobody any more. A repetition, or a text that the person has gone
+        back to, keeps its answer."""
         with self._lock:
             state = self._person(person)
             current = self._current_text(person, number)
@@ -233,8 +220,8 @@ class LabelSession:
             state.current = None
 
     def back(self, person: str) -> TextToLabel | None:
-        """Return the text that a person has answered last, with his labels, to be given anew; called again,
-        the one before. None where there is none."""
+        """Return the text that a person has answered last, with his labels, which the next answer replaces;
+        called again, the one before. None where there is none."""
         with self._lock:
             state = self._person(person)
             if state.steps_back >= len(state.history):
@@ -270,12 +257,12 @@ class LabelSession:
         with the answers, None where there are too few. `message`: what went wrong, or nothing.
         """
         with self._lock:
-            figures = self._known_figures()
+            figures = self._learner.figures(self._order)
             counts = self._label_counts()
             labels = []
             for name, count in zip(self.label_names, counts, strict=True):
                 labels.append({"name": name, "count": int(count)})
-            done = int(self._has_vector.sum())
+            done = int(self._learner.has_vector.sum())
             return {
                 "answers": len(self._answers),
                 "skipped": len(self._skipped),
@@ -290,8 +277,6 @@ class LabelSession:
                 "command": self._command(),
                 "message": self._message,
             }
-
-    # Answers
 
     def _continue(self) -> None:
         """Take over what the file has. Texts that are not in the pool any more stay answered."""
@@ -372,14 +357,11 @@ class LabelSession:
             answer = replace(answer, second_labels=labels)
         else:
             answer = replace(answer, labels=labels)
-        answers = {**self._answers, current.number: answer}
         rows = []
-        for number, one_answer in answers.items():
+        for number, one_answer in {**self._answers, current.number: answer}.items():
             rows.append(LabelledText(self._texts[number], self._cells[number], one_answer))
         self._file.rewrite(rows)
-        self._answers = answers
-
-    # The next text
+        self._answers[current.number] = answer
 
     def _to_label(self, current: _CurrentText) -> TextToLabel:
         parts = self._texts[current.number]
@@ -435,11 +417,11 @@ class LabelSession:
 
     def _text_to_learn_from(self, numbers: np.ndarray) -> int:
         """Return one of the free texts, which are in random order."""
-        candidates = numbers[self._has_vector[numbers]][:MAX_CANDIDATES]
-        if self._head is None or not len(candidates) or self._generator.random() < RANDOM_SHARE:
+        candidates = numbers[self._learner.has_vector[numbers]][:MAX_CANDIDATES]
+        if self._learner.head is None or not len(candidates) or self._generator.random() < RANDOM_SHARE:
             return int(numbers[0])
-        probabilities = self._head.probabilities(self._vectors[candidates])
-        num_labels = len(self._head.bias)
+        probabilities = self._learner.probabilities(candidates)
+        num_labels = probabilities.shape[1]
         task = self._task(num_labels)
         [place] = choose_rows(
             "least_confidence",
@@ -450,8 +432,6 @@ class LabelSession:
             label_counts=self._label_counts()[:num_labels],
         )
         return int(candidates[place])
-
-    # The model
 
     def _compute_vectors(self) -> None:
         """Compute the vectors of all texts, in the background: first those that have answers."""
@@ -464,86 +444,15 @@ class LabelSession:
             texts = [self._texts[number] for number in order]
             for places, chunk in self.options.vectors.chunks(texts, self._is_closed.is_set):
                 with self._lock:
-                    self._take_vectors(order[places], chunk)
+                    self._learner.take_vectors(order[places], chunk)
                 if self._is_closed.is_set():
                     return
             with self._lock:
-                self._take_centre()
-                if self._head is None:
-                    self._replay()
+                self._learner.end_vectors()
         except (InputError, TrainingError, OSError, RuntimeError) as error:
             logger.warning("%s", error)
             with self._lock:
                 self._message = str(error)
-
-    def _take_vectors(self, numbers: np.ndarray, chunk: np.ndarray) -> None:
-        if self._vectors is None:
-            self._vectors = np.zeros((len(self._texts), chunk.shape[1]), np.float16)
-        self._vectors[numbers] = chunk
-        self._has_vector[numbers] = True
-        num_known = int(self._has_vector.sum())
-        if num_known >= max(MIN_CENTRE_ROWS, 2 * self._num_centred):
-            self._take_centre()
-        if self._head is None:
-            self._replay()
-
-    def _take_centre(self) -> None:
-        numbers = np.flatnonzero(self._has_vector)
-        if len(numbers):
-            self._centre = centre_and_scale(self._vectors[numbers[:MAX_CANDIDATES]])
-            self._num_centred = len(numbers)
-
-    def _replay(self) -> None:
-        """Compute the curve of the answers that were there before their vectors."""
-        numbers = list(self._answers)
-        if not all(self._has_vector[numbers]):
-            return
-        self._curve = []
-        self._curve_step = CURVE_STEP * max(1, math.ceil(len(numbers) / CURVE_STEP / MAX_REPLAYED))
-        for num_answers in range(self._curve_step, len(numbers), self._curve_step):
-            self._fit(num_answers)
-        self._fit()
-
-    def _fit(self, num_answers: int | None = None) -> None:
-        """Fit the head on the first answers, all of them unless said otherwise, and add a point to the curve
-        where it is time."""
-        if self._centre is None:
-            return
-        if num_answers is None:
-            num_answers = len(self._answers)
-        numbers = [number for number in list(self._answers)[:num_answers] if self._has_vector[number]]
-        rows = [number for number in numbers if self._answers[number].split == "train"]
-        targets = self._targets(rows)
-        has_two_labels = targets.any(axis=0).sum() >= 2
-        if not has_two_labels:
-            return
-        centre, scale = self._centre
-        self._head = fit_head(
-            self._vectors[rows], targets, centre, scale, self.options.has_several, start=self._head
-        )
-        self._add_point(num_answers)
-
-    def _add_point(self, num_answers: int) -> None:
-        """Add the head to the curve, unless its last point is near."""
-        curve = self._curve
-        last = 0
-        if curve:
-            last = curve[-1].answers
-        if num_answers < last + self._curve_step:
-            return
-        curve.append(CurvePoint(num_answers, self._head))
-        if len(curve) > MAX_POINTS:
-            self._curve_step *= 2
-            self._curve = curve[1::2]
-
-    def _targets(self, numbers: list[int]) -> np.ndarray:
-        """Return the labels of answers as 0 and 1, (num_rows, num_labels)."""
-        targets = np.zeros((len(numbers), len(self.label_names)), np.float32)
-        columns = {name: column for column, name in enumerate(self.label_names)}
-        for row, number in enumerate(numbers):
-            for name in self._answers[number].labels:
-                targets[row, columns[name]] = 1
-        return targets
 
     def _label_counts(self) -> np.ndarray:
         """Return how many texts have each label, (num_labels,)."""
@@ -555,42 +464,6 @@ class LabelSession:
 
     def _task(self, num_labels: int) -> Task:
         return unordered_task(self.options.has_several, self.label_names[:num_labels])
-
-    # What is known
-
-    def _known_figures(self) -> Figures:
-        """Return the figures of the kept texts; they are computed once for each state."""
-        state = (
-            id(self._answers),
-            len(self._answers),
-            len(self.label_names),
-            len(self._curve),
-            id(self._head),
-        )
-        if self._figures is not None and self._figures[0] == state:
-            return self._figures[1]
-        rows = []
-        for number, answer in self._answers.items():
-            if answer.split == "test" and self._has_vector[number]:
-                rows.append(number)
-        if self._head is None or not rows:
-            return Figures()
-        figures = Figures.of(
-            labels=self._targets(rows),
-            vectors=self._vectors[rows],
-            other_vectors=self._vectors[self._texts_without_answer()],
-            head=self._head,
-            points=self._curve,
-            num_answers=len(self._answers),
-        )
-        self._figures = (state, figures)
-        return figures
-
-    def _texts_without_answer(self) -> np.ndarray:
-        """Return some texts that nobody has answered, at random, of which the vectors are there."""
-        is_other = self._has_vector.copy()
-        is_other[list(self._answers)] = False
-        return self._order[is_other[self._order]][:MAX_OTHERS]
 
     def _command(self) -> str | None:
         """Return the command of a training; None where it would refuse the files."""
@@ -614,7 +487,8 @@ class LabelSession:
             settings["data.text_pair_column"] = self._pool.pair_column
         if self._file.label_column != "label":
             settings["data.label_column"] = self._file.label_column
-        if any(self._is_long[number] for number in self._answers):
+        lengths = [sum(map(len, self._texts[number])) for number in self._answers]
+        if max(lengths) > DataConfig.max_length:
             # The vectors are of whole texts too
             settings["data.long"] = "windows"
         if self.options.model != E5_SMALL:

@@ -30,7 +30,7 @@ from benchmarks.quality.texts import open_job, rows_by_part
 
 JOBS = ["waimai_10k", "csl13", "tnews", "smp2020_ewect_usual"]
 NUM_TEXTS = 2000  # of each job, with vectors
-POOL = 1400  # of them are the pool of a run, drawn anew; the others are never labelled
+POOL = 1400  # of them are the pool of a run, drawn at random; the others are never labelled
 RANDOM_ROWS = 300
 STEP = 10  # answers between two looks at the model
 
@@ -108,10 +108,11 @@ class Job:
                 seconds.append(time.perf_counter() - started)
                 count = len(session._answers)
                 is_new = not records or records[-1]["answers"] != count
-                if count % STEP == 0 and is_new and session._head is not None:
+                head = session._learner.head
+                if count % STEP == 0 and is_new and head is not None:
                     status = session.status()
-                    accuracy, macro_f1 = self.scores(session._head, order[POOL:])
-                    accuracy_left, _macro_f1 = self.scores(session._head, np.flatnonzero(is_left))
+                    accuracy, macro_f1 = self.scores(head, order[POOL:])
+                    accuracy_left, _macro_f1 = self.scores(head, np.flatnonzero(is_left))
                     records.append(
                         {
                             "answers": count,
@@ -157,7 +158,7 @@ def summary(job: Job, sittings: list[dict]) -> dict:
         records = sitting["records"][-num_points:]
         curves.append([record["macro_f1"] for record in records])
         last_records.append(records[-1])
-        plateau = max(np.mean([record["accuracy"] for record in records[-5:]]), 0.0)
+        plateau = np.mean([record["accuracy"] for record in records[-5:]])
         first_stop = next((record for record in records if record["enough"]), None)
         if first_stop is not None:
             stops.append(first_stop["answers"])

@@ -1,4 +1,4 @@
-"""What the kept texts say: shares with exact intervals, the macro F1, the curve and what it foretells."""
+"""What the kept texts say: shares with exact intervals, the macro F1, the curve and the gain."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from app.labelling.figures import (
     CurvePoint,
     Figures,
     agreement_of,
-    foretold_gain,
+    estimated_gain,
     macro_f1,
     right,
     share_with_interval,
@@ -68,14 +68,14 @@ def test_the_gain_of_a_curve_that_is_known():
     answers = np.arange(25, 400, 5)
     num_right = np.round(10_000 * (0.9 - 2 / np.sqrt(answers))).astype(int)
     rights = np.arange(10_000) < num_right[:, None]
-    gain = foretold_gain(answers, rights, 395)
+    gain = estimated_gain(answers, rights, 395)
     assert gain["value"] == pytest.approx(2 / np.sqrt(395) - 2 / np.sqrt(445), abs=1e-4)
     assert gain["low"] < gain["value"] < gain["high"]
 
 
 def test_the_interval_of_a_gain_has_a_width_where_no_text_changed():
     answers = np.arange(5, 105, 5)
-    gain = foretold_gain(answers, np.ones((20, 12), bool), 100)
+    gain = estimated_gain(answers, np.ones((20, 12), bool), 100)
     assert gain["value"] == pytest.approx(0)
     assert gain["low"] < -0.001
     assert gain["high"] > 0.001

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from app.errors import InputError
+from app.labelling.pool import open_pool
 from app.labelling.session import LabelSession, SessionOptions
 from tests.labelling.pools import LABELS, CharacterVectors, label_of, write_pool
 
@@ -143,7 +144,7 @@ def test_a_second_answer_does_not_change_the_first(tmp_path, pool):
     assert row["second_label"] == wrong
 
 
-def test_the_latest_answer_is_given_anew(tmp_path, pool):
+def test_an_earlier_answer_is_replaced(tmp_path, pool):
     with open_session(tmp_path, pool) as session:
         texts = label_texts(session, 5)
         waiting = session.next_text("a")
@@ -271,8 +272,6 @@ def test_a_text_of_the_file_that_left_the_pool_still_teaches(tmp_path, pool):
         label_texts(session, 30)
     lines = (tmp_path / "posts.csv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "later.csv").write_text("\n".join([lines[0], *lines[60:]]) + "\n", encoding="utf-8")
-    from app.labelling.pool import open_pool
-
     with open_session(tmp_path, open_pool(tmp_path / "later.csv")) as session:
         assert session.status()["answers"] == 29
         label_texts(session, 5)
