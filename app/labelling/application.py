@@ -2,17 +2,18 @@
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from ..errors import InputError, excerpt, shorten
 from ..program import file_here
-from ..serving.answers import PAGE, Health, error_statuses
-from ..serving.empty_application import empty_application, key_check
+from ..serving.answers import PAGE, Health
+from ..serving.empty_application import empty_application, route_options
 from ..serving.error_answers import error_answer
 from ..serving.middleware import HeadRequests
 from ..serving.options import ServeOptions
@@ -48,18 +49,7 @@ def build_label_application(session: LabelSession, page: LabelPage, options: Ser
     """Return the application by which people label the texts of a session."""
     service = LabelService(session, page)
     served_page = read_page(PAGE_FILES)
-
-    def route(path: str, needs_key: bool = True) -> dict[str, Any]:
-        """Return the options of a route: its statuses, and the check of the key."""
-        checks_key = needs_key and bool(options.api_key)
-        route_options: dict[str, Any] = {
-            "path": path,
-            "responses": error_statuses(path, checks_key, ERRORS_OF_ROUTES),
-        }
-        if checks_key:
-            route_options["dependencies"] = [Depends(key_check(options.api_key))]
-        return route_options
-
+    route = partial(route_options, options=options, of_routes=ERRORS_OF_ROUTES)
     app = empty_application("label texts", options, lifespan=None, help_page=file_here("docs/labelling.md"))
     app.add_exception_handler(RequestValidationError, _answer_invalid_body)
     app.get(**route("/info"))(service.info)
@@ -76,10 +66,7 @@ def build_label_application(session: LabelSession, page: LabelPage, options: Ser
         """That the server answers."""
         return {"status": "ok"}
 
-    page_route = route("/", needs_key=False)
-    page_route["responses"][200] = PAGE
-
-    @app.get(**page_route, response_class=Response)
+    @app.get(**route("/", needs_key=False, answer=PAGE))
     async def page_for_people() -> Response:
         """The page for people."""
         return HTMLResponse(served_page.html, headers=served_page.headers)

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from functools import partial
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, Response
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
@@ -20,9 +20,8 @@ from .answers import (
     ExplanationParts,
     Health,
     PredictAnswer,
-    error_statuses,
 )
-from .empty_application import empty_application, key_check
+from .empty_application import empty_application, route_options
 from .middleware import HeadRequests
 from .options import ServeOptions
 from .page import read_page
@@ -43,18 +42,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
         with suppress(asyncio.CancelledError):
             await worker
 
-    def route(path: str, needs_key: bool = True, answer: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the options of a route: its statuses, an `answer` other than JSON, the check of the key."""
-        checks_key = needs_key and bool(options.api_key)
-        responses = error_statuses(path, checks_key)
-        route_options: dict[str, Any] = {"path": path, "responses": responses}
-        if answer is not None:
-            responses[200] = answer
-            route_options["response_class"] = Response
-        if checks_key:
-            route_options["dependencies"] = [Depends(key_check(options.api_key))]
-        return route_options
-
+    route = partial(route_options, options=options)
     app = empty_application("text classifier", options, lifespan, help_page=file_here("docs/serving.md"))
     app.post(**route("/predict"), response_model=PredictAnswer)(service.predict)
     app.post(**route("/predict_file", answer=CSV_FILE), openapi_extra=FILE_BODY)(service.predict_file)

@@ -3,12 +3,14 @@
 import hmac
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI
+from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
+from .answers import OF_ROUTES, error_statuses
 from .error_answers import add_error_answers
 from .middleware import AllowedHosts, BodyLimit
 from .options import ServeOptions
@@ -29,6 +31,26 @@ def empty_application(
     app.add_middleware(BodyLimit)
     app.add_middleware(AllowedHosts, names=options.allowed_hosts)
     return app
+
+
+def route_options(
+    path: str,
+    options: ServeOptions,
+    needs_key: bool = True,
+    answer: dict[str, Any] | None = None,
+    of_routes: dict[str, dict[int, str]] = OF_ROUTES,
+) -> dict[str, Any]:
+    """Return the options of a route: its statuses, an `answer` other than JSON, the check of the key. See
+    `error_statuses` for `of_routes`."""
+    checks_key = needs_key and bool(options.api_key)
+    responses = error_statuses(path, checks_key, of_routes)
+    route: dict[str, Any] = {"path": path, "responses": responses}
+    if answer is not None:
+        responses[200] = answer
+        route["response_class"] = Response
+    if checks_key:
+        route["dependencies"] = [Depends(key_check(options.api_key))]
+    return route
 
 
 def key_check(api_key: str) -> Callable[[Key], Awaitable[None]]:

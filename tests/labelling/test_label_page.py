@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("fastapi")
+from app.labelling.pool import open_pool
 from tests.browser import SCREENS, needs_browser, open_browser, too_wide
 from tests.labelling.pools import LABELS, label_of, write_pool
 from tests.labelling.running_labels import label_process, labels_client
@@ -222,8 +223,6 @@ def test_a_text_with_tags_is_shown_as_text(tmp_path, visit):
     hostile = '<img src=x onerror="document.title=1">好'
     pool_file: Path = tmp_path / "posts.csv"
     pool_file.write_text("content\n" + "\n".join(f"{hostile}{n}" for n in range(30)), encoding="utf-8")
-    from app.labelling.pool import open_pool
-
     with labels_client(tmp_path, open_pool(pool_file)) as client:
         page = visit(str(client.base_url))
         assert shown_text(page).startswith(hostile)
