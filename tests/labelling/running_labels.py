@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import httpx2
 
-from app.commands.server_options import KEY
 from app.labelling.application import LabelPage, build_label_application
 from app.labelling.pool import Pool
 from app.labelling.session import LabelSession, SessionOptions
 from app.serving.options import ServeOptions
 from app.serving.server import uvicorn_config
 from tests.labelling.pools import LABELS, CharacterVectors
-from tests.processes import ROOT, wait_until
-from tests.serving.running_server import HOOKS, running_application
+from tests.processes import ROOT
+from tests.serving.running_server import HOOKS, process_with_address, running_application
 
 PERSON = "0123456789ab"
 
@@ -55,18 +51,6 @@ def label_process(
     command = [sys.executable, "-m", "app", "label", "posts.csv", "--labels", ",".join(LABELS)]
     command += ["--output", "labels.csv", "--checkpoint", str(checkpoint), "--port", str(port)]
     command += ["--device", "cpu", *options]
-    environment = {name: value for name, value in os.environ.items() if name != KEY}
-    environment |= {"PYTHONPATH": str(ROOT)}
-    if key is not None:
-        environment[KEY] = key
     log = folder / "log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stderr=file)
-        try:
-            addresses = partial(re.findall, r"(http://[\d.:]+)\n")
-            wait_until(lambda: process.poll() is not None or addresses(log.read_text()), 300, log.read_text)
-            assert process.poll() is None, log.read_text()
-            yield process, addresses(log.read_text())[0], log
-        finally:
-            process.kill()
-            process.wait()
+    with process_with_address(command, folder, log, key, PYTHONPATH=str(ROOT)) as (process, address):
+        yield process, address, log

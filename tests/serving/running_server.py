@@ -110,16 +110,30 @@ def server_process(
     """Yield the process of `python -m app serve`, which ends with the context, its address, and the file of
     its messages; `key` is its API key."""
     command = [sys.executable, "-m", "app", "serve", str(folder), "--port", "0", "--device", "cpu", *options]
-    environment = {name: value for name, value in os.environ.items() if name != KEY}
-    environment |= {KEY: key} if key else {}
+    with TemporaryDirectory() as temporary:
+        log = Path(temporary, "log")
+        with process_with_address(command, ROOT, log, key) as (process, address):
+            yield process, address, log
+
+
+@contextmanager
+def process_with_address(
+    command: list[str], folder: Path, log: Path, key: str | None, **variables: str
+) -> Iterator[tuple[subprocess.Popen, str]]:
+    """Yield the process of a command that runs a server, which ends with the context, and its address. The
+    command runs in a folder, with an API key and more variables; its messages are written to the file `log`.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != KEY} | variables
+    if key is not None:
+        environment[KEY] = key
     # A pipe that is not read would hold the process up
-    with TemporaryDirectory() as temporary, (log := Path(temporary, "log")).open("wb") as file:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=file)
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stderr=file)
         try:
             addresses = partial(re.findall, r"(http://[\d.:]+)\n")
             wait_until(lambda: process.poll() is not None or addresses(log.read_text()), 300, log.read_text)
             assert process.poll() is None, log.read_text()
-            yield process, addresses(log.read_text())[0], log
+            yield process, addresses(log.read_text())[0]
         finally:
             process.kill()
             process.wait()
