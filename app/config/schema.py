@@ -342,7 +342,7 @@ class ModelConfig:
     configs/few_labels.yaml), else random."""
     ngrams: Annotated[Switch, Needs("labels", also=("auto", "off"))] = "auto"
     """A linear model of character n-grams that answers beside the encoder, for single texts. auto: where that
-    makes train.best_metric of dev rows better that it was not fitted on; on: always; off: never."""
+    improves train.best_metric on parts of dev that its weight was not fitted on; on: always; off: never."""
     freeze: Literal["embeddings", "encoder"] | None = None
     """Do not train the embeddings (embeddings), or these and all layers (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)

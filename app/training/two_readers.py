@@ -59,10 +59,11 @@ def fit_second_reader(
         reason = "as model.ngrams says"
     else:
         blend = choose_blend(task, rows, metric, class_shares)
-        reason = f"it makes {BY_KEY[metric].english} of dev rows better that it was not fitted on"
+        reason = f"that improves {BY_KEY[metric].english} on parts of dev that the weight was not fitted on"
     if blend is None:
         logger.info(
-            "The encoder answers alone: character n-grams beside it do not make %s of new dev rows better.",
+            "The encoder answers alone: character n-grams beside it do not improve %s on parts of dev that their "
+            "weight was not fitted on.",
             BY_KEY[metric].english,
         )
         return None

@@ -136,6 +136,20 @@ def test_an_update_is_recorded_for_the_gradients_of_each_size(monkeypatch):
     assert rate == pytest.approx(training.steps[-1].learning_rate)
 
 
+def test_a_run_with_recorded_updates_resumes_bit_identical():
+    whole = Training(SETTINGS, UpdatesCounted, varlen=True, dropout=0.2).run(until=6)
+    resumed = Training(SETTINGS, UpdatesCounted, varlen=True, dropout=0.2)
+    resumed.mode.load_weights(dict(whole.weights))
+    resumed.mode.load_optimizer_state(dict(whole.mode.optimizer_state()))
+    resumed.state.step = 6
+    resumed.state.updates = 6
+    resumed.run(until=9)
+    whole.run(until=9)
+    assert resumed.losses == whole.losses[6:]
+    weights = resumed.weights
+    assert all(torch.equal(weights[name], value) for name, value in whole.weights.items())
+
+
 @pytest.mark.parametrize("changes", [{"precision": "fp16"}, {"optimizer": "sgd"}])
 def test_updates_that_the_host_waits_for_or_of_another_optimizer_are_not_recorded(changes):
     training = Training(replace(SETTINGS, **changes), UpdatesCounted, varlen=True).run(until=4)
