@@ -62,8 +62,8 @@ def fit_second_reader(
         reason = f"that improves {BY_KEY[metric].english} on parts of dev that the weight was not fitted on"
     if blend is None:
         logger.info(
-            "The encoder answers alone: character n-grams beside it do not improve %s on parts of dev that their "
-            "weight was not fitted on.",
+            "The encoder answers alone: character n-grams beside it do not improve %s on parts of dev that "
+            "their weight was not fitted on.",
             BY_KEY[metric].english,
         )
         return None
