@@ -13,7 +13,7 @@ import numpy as np
 from ..data.cells import as_text
 from ..data.row_cells import free_names
 from ..data.rows import Row
-from ..errors import InputError
+from ..errors import InputError, say
 from ..report.bootstrap import all_metrics
 from ..report.confidence import calibration_effect
 from ..report.page import PageRows, render_page, row_place
@@ -116,14 +116,18 @@ class ReportedRows:
         return np.concatenate(self._readings)[self._has_label]
 
     def taught_rows(self) -> TaughtRows | None:
-        """Return all rows with the labels of person and teacher; None without a teacher. Raises InputError
-        where no row has both."""
+        """Return all rows with the labels of person and teacher; None without a teacher, and, with a message,
+        where a column that nobody asked for is empty. Raises InputError where no row has both labels."""
         if self.teacher is None:
+            return None
+        teacher_labels = np.array(self._teacher_labels)
+        is_empty = (teacher_labels == NO_LABEL).all()
+        if is_empty and not self.teacher.is_needed:
+            say(f"{self.source.name}: the column {self.teacher.name} is not compared: no row has a value in it")
             return None
         task = self.predictor.task
         labels = np.concatenate(self._labels)
         labels[~np.array(self._has_label)] = NO_LABEL
-        teacher_labels = np.array(self._teacher_labels)
         if not ((labels != NO_LABEL) & (teacher_labels != NO_LABEL)).any():
             raise InputError(
                 f"{self.source.name}: some rows need a label and one in the column {self.teacher.name} too, "

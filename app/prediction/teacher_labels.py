@@ -21,12 +21,19 @@ VOTE_SEPARATOR = "|"  # of several answers of a teacher, as examples/label_with_
 
 @dataclass(frozen=True)
 class TeacherColumn:
-    """A column of a file with a teacher's labels. With a wanted `precision`, the report finds the threshold
-    that surely has it, on the rows that a person labelled."""
+    """A column of a file with a teacher's labels; whether a person asked for it (`is_asked`), or its name is
+    the usual one. With a wanted `precision`, the report finds the threshold that surely has it, on the rows
+    that a person labelled."""
 
     name: str
     opened: OpenedModel
+    is_asked: bool
     precision: float | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there can be no report without this column."""
+        return self.is_asked or self.precision is not None
 
     def label_id(self, row: Row, place: str) -> int:
         """Return the id of the teacher's label of a row, `NO_LABEL` for an empty cell. Of several votes it is
@@ -75,7 +82,8 @@ def teacher_column(source: Source, opened: OpenedModel, name: str | None) -> Tea
     problem = None
     if task.answer_column != "label":
         problem = f"labels of a teacher are for models of one label a row, found data.task {task.name}"
-    if name is None:
+    is_asked = name is not None
+    if not is_asked:
         if USUAL_NAME not in source.other_names:
             return None
         if problem is not None:
@@ -90,7 +98,7 @@ def teacher_column(source: Source, opened: OpenedModel, name: str | None) -> Tea
             f"{source.name}: the teacher needs a column beside text and label, and there is no {name}{near} "
             f"(found: {listed(source.other_names) or 'none'}); name it with --teacher"
         )
-    return TeacherColumn(name, opened)
+    return TeacherColumn(name, opened, is_asked)
 
 
 def with_threshold(

@@ -156,6 +156,17 @@ def test_another_column_votes_and_empty_cells(report, rows):
     assert figures["rows"] == NUM_LABELLED - 10
 
 
+def test_an_empty_column_that_nobody_asked_for_is_left_alone(report, rows, capsys):
+    labelled = [row | {"teacher_label": ""} for row in rows[:NUM_LABELLED]]
+    figures = report(labelled)
+    assert "teacher" not in figures
+    assert figures["accuracy"] > 0.7
+    assert "the column teacher_label is not compared: no row has a value in it" in capsys.readouterr().err
+    for asked in (("--teacher", "teacher_label"), ("--threshold", "precision=0.7")):
+        report(labelled, *asked, status=2)
+        assert "some rows need a label and one in the column teacher_label" in capsys.readouterr().err
+
+
 def test_what_is_no_label_of_person_or_teacher_is_an_error(report, rows, tmp_path, capsys):
     def error(changes: dict, *options: str) -> str:
         changed_rows = [*rows[:-1], rows[-1] | changes]
