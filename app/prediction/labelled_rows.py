@@ -123,7 +123,8 @@ class ReportedRows:
         teacher_labels = np.array(self._teacher_labels)
         is_empty = (teacher_labels == NO_LABEL).all()
         if is_empty and not self.teacher.is_needed:
-            say(f"{self.source.name}: the column {self.teacher.name} is not compared: no row has a value in it")
+            column = f"{self.source.name}: the column {self.teacher.name}"
+            say(f"{column} is not compared: no row has a value in it")
             return None
         task = self.predictor.task
         labels = np.concatenate(self._labels)

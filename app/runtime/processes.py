@@ -24,8 +24,28 @@ RANK_VARIABLES = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "P
 SIZE_VARIABLES = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 # `accelerate launch` always sets this one, and neither of those above for one process
 OF_ACCELERATE = "ACCELERATE_MIXED_PRECISION"
-# Nothing runs without these packages
-REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
+# The modules of requirements.txt, without which nothing runs
+REQUIRED = (
+    "accelerate",
+    "babel",
+    "filelock",
+    "jinja2",
+    "joblib",
+    "numpy",
+    "pandas",
+    "psutil",
+    "pyarrow",
+    "pydantic",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "tensorboard",
+    "tokenizers",
+    "torch",
+    "tqdm",
+    "transformers",
+    "yaml",
+)
 # Held while a model is built, loaded or fitted: transformers' switch that leaves weights uninitialised, its
 # verbosity, and torch's random generator belong to the whole process, so two threads would get wrong models.
 # `fit` also loads, so the same thread may take it again.

