@@ -27,10 +27,10 @@ from benchmarks.quality.texts import open_job, rows_by_part
 
 JOBS = ["waimai_10k", "smp2020_ewect_usual", "csl13", "tnews"]
 TEACHERS = ["ngrams", "run", "votes"]
-TEACHER_ROWS = 800  # that n-grams or a run are trained on
-STUDENT_ROWS = 800
-DEV_ROWS = 200
-TEST_ROWS = 1000
+TEACHER_ROWS = 400  # that n-grams or a run are trained on
+STUDENT_ROWS = 400
+DEV_ROWS = 100
+TEST_ROWS = 800
 VOTES = 5  # of each row
 WRONG_VOTES = 0.3
 SETTINGS = ["--data.max_length", "48", "--model.head", "linear", "--model.prefix", "query: "]
