@@ -45,6 +45,12 @@ class AdvisedCommands:
         output = path_word(f"{folder}-5-folds")
         return verb_command("cross-validate", "--folds 5", "--config", settings, "--output.dir", output)
 
+    def other_seeds(self, folder: Path) -> str:
+        """Return the command that trains the run in `folder` again with five seeds."""
+        settings = path_word(folder / "config.yaml")
+        output = path_word(f"{folder}-5-seeds")
+        return verb_command("cross-validate", "--seeds 5", "--config", settings, "--output.dir", output)
+
     def suggestion(self, folder: Path) -> str:
         """Return the command that chooses rows of new.csv by the run in `folder`."""
         return verb_command("suggest", path_word(folder), "new.csv", "next.csv")
@@ -66,6 +72,10 @@ class CallsOfPython(AdvisedCommands):
 
     def cross_validation(self, folder: Path) -> str:
         return "cross_val_predict(classifier.set_params(output_dir=None), texts, labels, cv=5)"
+
+    def other_seeds(self, folder: Path) -> str:
+        fitted = "clone(classifier).set_params(random_state=seed, output_dir=None).fit(texts, labels)"
+        return f"[{fitted}.score(new_texts, new_labels) for seed in range(5)]"
 
     def suggestion(self, folder: Path) -> str:
         return "classifier.predict_proba(texts_of_new_csv).max(axis=1).argsort()[:50]"

@@ -16,8 +16,9 @@ from .split_gap import sentence_on_dev
 from .template_environment import short_table, template_environment
 
 
-def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str:
-    """Return the report as text; `start` are the metrics before the training, where they are measured."""
+def report_text(task: Task, metrics: Mapping, start: Mapping, title: str, other_seeds: str = "") -> str:
+    """Return the report as text; `start` are the metrics before the training, where they are measured.
+    `other_seeds` is the command that says how far another seed moves the figures of a run."""
     classes = metrics.get("classes", {})
     shown_classes = worst_classes(classes, MAX_LISTED, MAX_TABLE_CLASSES)
     by_key = dict(BY_KEY)
@@ -33,6 +34,7 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str
         metrics=metrics,
         start=start,
         title=title,
+        other_seeds=other_seeds,
         score_table=score_table,
         classes=shown_classes,
         rows_of_table={**shown_classes, **average_rows(metrics, classes)},

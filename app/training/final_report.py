@@ -78,7 +78,8 @@ def write_report(
     advice = what_next(task, evidence, folder)
 
     title = report_title(split, progress, task.best_metric)
-    text = report_text(task, metrics, progress.start_metrics, title)
+    other_seeds = evidence.commands.other_seeds(folder)
+    text = report_text(task, metrics, progress.start_metrics, title, other_seeds)
     if advice:
         text += f"\n\n{render_advice(advice)}"
     write_text(folder / TEXT, text + "\n")

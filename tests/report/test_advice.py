@@ -162,10 +162,22 @@ def test_a_python_program_is_told_calls(changes, metrics, call):
     """A command would need a file of the rows, which the program has."""
     [told] = advice(changes=changes | {"commands": CallsOfPython()}, metrics=metrics).values()
     assert told.command == call
-    expression = ast.parse(call, mode="eval")
-    for part in ast.walk(expression):
-        if isinstance(part, ast.Call) and ast.unparse(part.func) == "classifier.set_params":
-            assert {keyword.arg for keyword in part.keywords} <= TextClassifier().get_params().keys()
+    check_parameters(call)
+
+
+def test_a_python_program_is_told_how_to_try_other_seeds():
+    call = CallsOfPython().other_seeds(Path("run"))
+    assert ".score(new_texts, new_labels) for seed in range(5)" in call
+    check_parameters(call)
+
+
+def check_parameters(call: str) -> None:
+    """Every parameter that a call sets is one of the estimator."""
+    settings = []
+    for part in ast.walk(ast.parse(call, mode="eval")):
+        if isinstance(part, ast.Call) and ast.unparse(part.func).endswith(".set_params"):
+            settings += [keyword.arg for keyword in part.keywords]
+    assert set(settings) <= TextClassifier().get_params().keys()
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,17 @@ def test_the_command_after_a_run_classifies(form, folder, capsys):
     assert labels[answer].notna().all()
 
 
+@pytest.mark.slow
+def test_the_report_has_the_command_that_trains_with_other_seeds(folder, capsys):
+    """An interval is of other rows; how far another seed moves a figure is measured by this command."""
+    run = train_in("run of 'today'", write_single())
+    [command] = [command for command in commands_of(run) if "--seeds" in command]
+    capsys.readouterr()
+    assert run_here(command) == 0
+    assert "another seed moves it by ±" in capsys.readouterr().out
+    assert len(list(Path("run of 'today'-5-seeds").glob("seed-*/report.json"))) == 5
+
+
 def test_the_end_of_a_run_says_where_its_page_is_and_how_its_state_is_removed(folder, capsys):
     """The commands are at the end of their lines; what is removed was only for a longer training."""
     run = train_in("run of 'today'", write_single())
