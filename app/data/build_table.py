@@ -97,12 +97,13 @@ def build_table(
     num_bad = 0
     num_empty = 0
     first_problems: list[str] = []
+    schema = _rows_schema(reader.columns.shares is not None)
     with (
         pa.OSFile(str(folder / ROWS_FILE), "wb") as rows_file,
-        pa.ipc.new_file(rows_file, _rows_schema(reader.columns.shares is not None)) as arrow_writer,
+        pa.ipc.new_file(rows_file, schema) as arrow_writer,
         (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped_file,
     ):
-        writer = _RowsWriter(arrow_writer, reader.columns.shares is not None)
+        writer = _RowsWriter(arrow_writer, schema)
         for batch in reader.batches():
             line_breaks.add(batch)
             for row in batch.problems.values():
@@ -174,12 +175,12 @@ class _RowsWriter:
     label value, in the order in which they come in the file, and `share_codes` that of each label with a
     share; `num_shares` rows have a distribution."""
 
-    def __init__(self, arrow_writer: pa.RecordBatchWriter, has_shares: bool) -> None:
+    def __init__(self, arrow_writer: pa.RecordBatchWriter, schema: pa.Schema) -> None:
         self.num_rows = 0
         self.num_shares = 0
         self.label_codes: dict[str | None, int] = defaultdict(lambda: len(self.label_codes))
         self.share_codes: dict[str, int] = defaultdict(lambda: len(self.share_codes))
-        self._schema = _rows_schema(has_shares)
+        self._schema = schema
         self._arrow_writer = arrow_writer
         self._batches: list[pa.RecordBatch] = []
         self._num_bytes = 0
