@@ -22,6 +22,7 @@ from .metrics import best_baseline, metrics_of
 from .paired_differences import verdicts
 from .row_groups import row_groups, row_readings, seen_in_train
 from .split_gap import sentence_on_dev
+from .start_of_training import sentence_on_start
 from .template_environment import template_environment
 
 MAX_ERRORS = 20  # rows that are listed
@@ -131,6 +132,7 @@ def render_page(
         best_baseline=best_baseline(metrics, main_metric),
         verdicts=verdicts(task, metrics),
         dev_is_better=sentence_on_dev(metrics),
+        start_on_dev=sentence_on_start(metrics),
         right=int(scores.correct.sum()),
         classes=worst_classes(classes, max_classes, max_classes),
         parents=worst_classes(parents, max_classes, max_classes),

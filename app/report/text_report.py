@@ -13,6 +13,7 @@ from .metrics import BY_KEY, RIGHT, metrics_of
 from .paired_differences import verdicts
 from .row_groups import READINGS
 from .split_gap import sentence_on_dev
+from .start_of_training import sentence_on_start
 from .template_environment import short_table, template_environment
 
 
@@ -46,6 +47,7 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str, other_
         width=name_width(by_key[key].name for key in metrics.get("intervals", ())),
         verdicts=verdicts(task, metrics),
         dev_is_better=sentence_on_dev(metrics),
+        start_on_dev=sentence_on_start(metrics),
         right=right,
         readings=READINGS,
     )

@@ -23,6 +23,7 @@ from ..report.measure import metrics_in_training
 from ..report.page import RunDetails, render_page, rows_of_split
 from ..report.row_groups import cost_of_length, row_readings, seen_in_train
 from ..report.split_gap import lead_of_dev
+from ..report.start_of_training import before_and_after
 from ..report.text_report import report_text
 from ..runtime.disk import write_json, write_text
 from ..tasks.decision_file import FITTED_ON, write_decision_file
@@ -73,6 +74,11 @@ def write_report(
     else:
         metrics = metrics_in_training(task, report_rows, results[split])
     evaluations = read_evaluations(folder / METRICS_FILE, task.log_metrics)
+    if task.has_labels:
+        is_linear_head = components.config.model.head == "linear"
+        start_on_dev = before_and_after(task, evaluations, best_step, is_linear_head)
+        if start_on_dev:
+            metrics["start_on_dev"] = start_on_dev
     metrics_of_step = metrics | {"step": best_step}
     evidence = evidence_of(components, split, metrics_of_step, split_logits, evaluations)
     advice = what_next(task, evidence, folder)

@@ -3,8 +3,8 @@
 python -m benchmarks.soft_labels
 python -m benchmarks.soft_labels --jobs csl13 --teachers votes --seeds 3
 
-Of each job, a teacher labels rows that are no person's: character n-grams that were fitted on other rows, a
-run on other rows, or five people who each mistake a label for the next one three times in ten (votes). One
+Of each job, a teacher labels rows that are no person's: character n-grams or a run, trained on other rows and
+calibrated on dev, or five people who each mistake a label for the next one three times in ten (votes). One
 student is trained on the probabilities or the shares of votes, the other on the most probable label; dev and
 test rows have the labels of people. Exit status: 0; 1 where a run failed; 2 for bad input.
 """
@@ -16,11 +16,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from app.commands import run_verb
 from app.errors import say
 from app.ngrams.fit import fit_characters
 from app.tasks.probabilities import log_softmax
+from app.tasks.temperature import fit_temperature
 from app.text_table import text_table
 from benchmarks.harness.command import POSITIVE, command_parser, run_benchmark
+from benchmarks.harness.program import ProgramFailed
 from benchmarks.quality.__main__ import METRICS, differences, scores
 from benchmarks.quality.networks import run_single
 from benchmarks.quality.texts import open_job, rows_by_part
@@ -54,17 +57,21 @@ class Job:
         num_labels = len(self.label_names)
         if teacher == "ngrams":
             model = fit_characters(self.teacher.text.tolist(), self.teacher.label.to_numpy(), num_labels)
-            return np.exp(log_softmax(model.outputs(self.student.text.tolist())))
+            dev_logits = model.outputs(self.dev.text.tolist())
+            temperature = fit_temperature(self.dev.label.to_numpy(), dev_logits)
+            return np.exp(log_softmax(model.outputs(self.student.text.tolist()), temperature))
         if teacher == "votes":
             generator = np.random.default_rng(1)
             is_wrong = generator.random((len(self.student), VOTES)) < WRONG_VOTES
             votes = (self.student.label.to_numpy()[:, None] + is_wrong) % num_labels
             return np.stack([(votes == label).mean(axis=1) for label in range(num_labels)], axis=1)
-        # The rows of the student are the test rows of the teacher, so its predictions are there
-        train = self.write(self.teacher, folder / "teacher.csv")
-        dev = self.write(self.dev, folder / "dev.csv")
-        test = self.write(self.student, folder / "pool.csv")
-        answers = self.train(train, dev, test, folder / "teacher", seed=1, settings=[])
+        run = folder / "teacher"
+        self.train(self.teacher, run, seed=1, settings=[])
+        self.write(self.student, folder / "pool.csv")
+        words = ["--checkpoint", run, "--input", folder / "pool.csv", "--output", folder / "soft.csv"]
+        if run_verb("predict", list(map(str, words))):
+            raise ProgramFailed(f"the teacher in {run} did not label {folder / 'pool.csv'}")
+        answers = pd.read_csv(folder / "soft.csv", dtype=str, keep_default_na=False)
         return answers[[f"p_{name}" for name in self.label_names]].astype(float).to_numpy()
 
     def write(self, rows: pd.DataFrame, file: Path, probabilities: np.ndarray | None = None) -> Path:
@@ -77,21 +84,33 @@ class Job:
         return file
 
     def train(
-        self, train: Path, dev: Path, test: Path, run: Path, seed: int, settings: list[str]
+        self,
+        rows: pd.DataFrame,
+        run: Path,
+        seed: int,
+        settings: list[str],
+        probabilities: np.ndarray | None = None,
     ) -> pd.DataFrame:
-        """Train on a file and return predictions.csv of the test rows."""
-        data = ["--data.train", str(train), "--data.dev", str(dev), "--data.test", str(test)]
-        run_single([*data, *SETTINGS, "--train.seed", str(seed), *settings], run)
+        """Train on rows and return predictions.csv of the test rows."""
+        files = {
+            "train": self.write(rows, run.with_name(f"{run.name}-train.csv"), probabilities),
+            "dev": self.write(self.dev, run.with_name("dev.csv")),
+            "test": self.write(self.test, run.with_name("test.csv")),
+        }
+        words = []
+        for name, file in files.items():
+            words += [f"--data.{name}", str(file)]
+        run_single([*words, *SETTINGS, "--train.seed", str(seed), *settings], run)
         return pd.read_csv(run / "predictions.csv", dtype=str, keep_default_na=False)
 
     def student_of(self, probabilities: np.ndarray, is_soft: bool, folder: Path, seed: int) -> dict:
         """Return the scores of a student on the test rows."""
-        train = self.write(self.student, folder / "train.csv", probabilities)
-        dev = self.write(self.dev, folder / "dev.csv")
-        test = self.write(self.test, folder / "test.csv")
-        settings = [] if is_soft else ["--data.label_column", "label"]
-        name = "probabilities" if is_soft else "labels"
-        answers = self.train(train, dev, test, folder / f"{name}-{seed}", seed, settings)
+        name = "probabilities"
+        settings = []
+        if not is_soft:
+            name = "labels"
+            settings = ["--data.label_column", "label"]
+        answers = self.train(self.student, folder / f"{name}-{seed}", seed, settings, probabilities)
         predicted = pd.Index(self.label_names).get_indexer(answers["predicted"])
         return scores(self.test.label.to_numpy(), predicted, len(self.label_names))
 

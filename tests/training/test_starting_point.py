@@ -6,11 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from app.checkpoints.run_files import REPORT, TEXT
+from app.checkpoints.run_files import PAGE, REPORT, TEXT
 from app.run import main
 from app.runtime.disk import read_json
 from app.training.metrics_file import METRICS_FILE, read_evaluations
 from tests.ranks import check_run, largest_difference, need, settings
+from tests.saved_classifier import save_checkpoint
 
 SPOILED = {"train__learning_rate": 1.0, "train__warmup": 0, "train__schedule": "constant"}
 LENGTH = {"train__epochs": 2, "train__save_every": 2}
@@ -96,3 +97,22 @@ def test_all_ranks_begin_with_the_head_of_rank_0_and_evaluate_it(mode, data, che
     assert (first["step"], len(later)) == (0, 1)
     assert first_of_mode["loss"] == pytest.approx(first["loss"], rel=1e-5)
     assert largest_difference(tmp_path / "single", tmp_path / mode) < 1e-4
+
+
+def test_the_report_says_what_the_training_added(good, data, tmp_path):
+    """To a linear head, or to a run that knew the labels; the figures are those of dev in metrics.jsonl."""
+    run = tmp_path / "run"
+    learns = {"model__head": "linear", "train__learning_rate": 1e-3, "train__best_metric": "loss"}
+    encoder = save_checkpoint(tmp_path / "encoder")
+    changes = {"sizes": {}, "model__name": encoder, "output__language": "en"}
+    assert main("single", "", settings(data, run, **changes, **learns)) == 0
+    report = read_json(run / REPORT)
+    by_step = {line["step"]: line for line in dev_evaluations(run)}
+    assert report["step"] > 0
+    for name, step in (("before", 0), ("after", report["step"])):
+        expected = {key: by_step[step][key] for key in ("accuracy", "macro_f1")}
+        assert report["start_on_dev"][name] == expected
+    sentence = "On dev the linear head that the training started from has accuracy "
+    assert sentence in (run / TEXT).read_text(encoding="utf-8")
+    assert sentence in (run / PAGE).read_text(encoding="utf-8")
+    assert "start_on_dev" not in read_json(good / REPORT)
