@@ -11,7 +11,9 @@ test rows have the labels of people. Exit status: 0; 1 where a run failed; 2 for
 
 import argparse
 import sys
+from copy import copy
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -52,6 +54,22 @@ class Job:
         self.teacher, self.student, self.dev, self.test = (rows.iloc[part] for part in parts)
         self.label_names = dataset.label_names
 
+    def labelled(self, probabilities: np.ndarray) -> tuple[Self, np.ndarray]:
+        """Return the job with the answers of a teacher as the labels of the student's rows, and its
+        `probabilities`, (num_rows, num_labels). A rare label that the teacher never gives cannot be learned
+        from its labels, so there are no rows of it in dev and test, and no probabilities."""
+        answers = probabilities.argmax(axis=1)
+        given = np.unique(answers)
+        job = copy(self)
+        job.label_names = [self.label_names[label] for label in given]
+        job.student = self.student.assign(label=np.searchsorted(given, answers))
+        for part in ("dev", "test"):
+            rows = getattr(self, part)
+            rows = rows[rows.label.isin(given)]
+            setattr(job, part, rows.assign(label=np.searchsorted(given, rows.label)))
+        kept = probabilities[:, given]
+        return job, kept / kept.sum(axis=1, keepdims=True)
+
     def probabilities(self, teacher: str, folder: Path) -> np.ndarray:
         """Return the probabilities that a teacher has for the rows of the student, (num_rows, num_labels)."""
         num_labels = len(self.label_names)
@@ -78,7 +96,6 @@ class Job:
         """Write rows with their labels, or with probabilities and the most probable label."""
         columns = {"text": rows.text.to_numpy(), "label": np.take(self.label_names, rows.label)}
         if probabilities is not None:
-            columns["label"] = np.take(self.label_names, probabilities.argmax(axis=1))
             columns |= {f"p_{name}": probabilities[:, label] for label, name in enumerate(self.label_names)}
         pd.DataFrame(columns).to_csv(file, index=False)
         return file
@@ -120,14 +137,15 @@ def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:
     lines = []
     gains = []
     for name in options.jobs:
-        job = Job(name)
-        labels = job.test.label.to_numpy()
+        all_labels = Job(name)
         for teacher in options.teachers:
             say(f"{name}, {teacher} ...")
             place = folder / f"{name}-{teacher}"
             place.mkdir()
-            probabilities = job.probabilities(teacher, place)
-            right = float((probabilities.argmax(axis=1) == job.student.label).mean())
+            probabilities = all_labels.probabilities(teacher, place)
+            right = float((probabilities.argmax(axis=1) == all_labels.student.label).mean())
+            job, probabilities = all_labels.labelled(probabilities)
+            labels = job.test.label.to_numpy()
             students = {}
             for is_soft in (False, True):
                 students[is_soft] = [
