@@ -17,6 +17,8 @@ from .label_file import Answer
 
 MORE_ANSWERS = 50  # whose gain is estimated
 MIN_POINTS = 8  # of the curve, to estimate the gain
+# The first quarter of the answers is no part of the estimate: the curve is steeper there, and bends it
+FIRST_SHARE = 0.25
 MIN_TEST_ROWS = 10
 SMALL_GAIN = 0.01  # of the accuracy
 SMALL_CHANGE = 0.02  # share of other texts that get another label than `MORE_ANSWERS` answers ago
@@ -69,7 +71,7 @@ class Figures:
         if len(points) >= MIN_POINTS and len(labels) >= MIN_TEST_ROWS:
             gain = estimated_gain(np.array(answers), np.array(rights), num_answers)
         enough = False
-        if gain is not None and gain["high"] < SMALL_GAIN:
+        if gain is not None and gain["value"] < SMALL_GAIN:
             earlier_heads = [point.head for point in points if point.answers <= num_answers - MORE_ANSWERS]
             if earlier_heads:
                 enough = share_changed(earlier_heads[-1], head, other_vectors) <= SMALL_CHANGE
@@ -149,14 +151,17 @@ def estimated_gain(answers: np.ndarray, rights: np.ndarray, num_answers: int) ->
     """Return by how much `MORE_ANSWERS` would raise the accuracy, with a 95 % interval.
 
     `answers` (num_points,) are those of the curve, `rights` (num_points, num_rows) whether each kept text was
-    right then. The accuracy is taken to be a + b / sqrt(answers), by least squares. The gain is then a sum
-    over texts, and how it differs between texts gives its interval: most are right or wrong all the time, so
-    it is narrower than that of the accuracy. Two more texts, of which one turned right and one wrong half
-    way, keep it from being too narrow where few texts did. The interval is that of the trend; a single model
-    may be a little better or worse.
+    right then. The accuracy is taken to be a + b / sqrt(answers), by least squares, without the first points.
+    The gain is then a sum over texts, and how it differs between texts gives its interval: most are right or
+    wrong all the time, so it is narrower than that of the accuracy. Two more texts, of which one turned right
+    and one wrong half way, keep it from being too narrow where few texts did. docs/lab/quality.md has how
+    often the interval holds what fifty more answers really brought.
     """
     from scipy.stats import t
 
+    is_used = answers >= FIRST_SHARE * num_answers
+    answers = answers[is_used]
+    rights = rights[is_used]
     places = -1 / np.sqrt(answers)
     centred = places - places.mean()
     slope_weights = centred / (centred**2).sum()

@@ -73,6 +73,15 @@ def test_the_gain_of_a_curve_that_is_known():
     assert gain["low"] < gain["value"] < gain["high"]
 
 
+def test_the_first_quarter_of_the_answers_does_not_bend_the_curve():
+    answers = np.arange(25, 400, 5)
+    accuracies = 0.9 - 2 / np.sqrt(answers)
+    accuracies[answers < 98] = 0.2
+    rights = np.arange(10_000) < np.round(10_000 * accuracies).astype(int)[:, None]
+    gain = estimated_gain(answers, rights, 395)
+    assert gain["value"] == pytest.approx(2 / np.sqrt(395) - 2 / np.sqrt(445), abs=1e-4)
+
+
 def test_the_interval_of_a_gain_has_a_width_where_no_text_changed():
     answers = np.arange(5, 105, 5)
     gain = estimated_gain(answers, np.ones((20, 12), bool), 100)
