@@ -21,7 +21,7 @@ MIN_POINTS = 8  # of the curve, to estimate the gain
 FIRST_SHARE = 0.25
 MIN_TEST_ROWS = 10
 SMALL_GAIN = 0.01  # of the accuracy
-SMALL_CHANGE = 0.02  # share of other texts that get another label than `MORE_ANSWERS` answers ago
+SMALL_CHANGE = 0.01  # share of other texts that get another label than `MORE_ANSWERS` answers ago
 
 
 @dataclass(frozen=True)

@@ -199,10 +199,13 @@ def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:
         report[f"{name}_sittings"] = sittings
         figures = report[name]
         below = figures["below_plateau"]
+        needed = f"over {options.answers}"
+        if np.isfinite(figures["answers_needed"]):
+            needed = f"{figures['answers_needed']:.0f} ({figures['share_needed']:.0%})"
         lines.append(
             [
                 name,
-                f"{figures['answers_needed']:.0f} ({figures['share_needed']:.0%})",
+                needed,
                 f"{figures['covered_outside']:.1%}, {figures['covered_left']:.1%}",
                 f"{len(below)} of {options.runs}",
                 f"{np.mean(below):.4f}" if below else "",

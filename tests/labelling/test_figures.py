@@ -106,6 +106,6 @@ def figures_of(num_changed: int) -> Figures:
 
 
 def test_more_answers_hardly_pay_where_neither_accuracy_nor_answers_change():
-    assert figures_of(2).enough
-    assert not figures_of(3).enough
-    assert figures_of(3).gain["high"] < 0.01
+    assert figures_of(1).enough
+    assert not figures_of(2).enough
+    assert figures_of(2).gain["value"] < 0.01
