@@ -134,18 +134,6 @@ def test_the_command_after_a_run_classifies(form, folder, capsys):
     assert labels[answer].notna().all()
 
 
-@pytest.mark.slow
-def test_the_report_has_the_command_that_trains_with_other_seeds(folder, capsys):
-    """An interval is of other rows; how far another seed moves a figure is measured by this command."""
-    run = train_in("run of 'today'", write_single())
-    [command] = [command for command in commands_of(run) if "--seeds" in command]
-    capsys.readouterr()
-    assert command.count("--seeds 5") == 1
-    assert run_here(command.replace("--seeds 5", "--seeds 2")) == 0
-    assert "another seed moves it by ±" in capsys.readouterr().out
-    assert len(list(Path("run of 'today'-5-seeds").glob("seed-*/report.json"))) == 2
-
-
 def test_the_end_of_a_run_says_where_its_page_is_and_how_its_state_is_removed(folder, capsys):
     """The commands are at the end of their lines; what is removed was only for a longer training."""
     run = train_in("run of 'today'", write_single())
@@ -216,13 +204,17 @@ def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder
     if name != MASKED:
         write_pool(Path(settings["data__train"]))
     commands = commands_of(run)
-    has_one_command = name in (MASKED, "rare_class", "multi_label")
-    assert has_one_command or len(commands) >= 2
-    assert commands
+    # To classify, to train with other seeds, and what to do next
+    fewest = 3
+    if name in ("rare_class", "multi_label"):
+        fewest = 2
+    if name == MASKED:
+        fewest = 1
+    assert len(commands) >= fewest
     monkeypatch.setattr("app.runs.series.run_to_end", run_forked)
     for command in commands:
-        # Fewer folds are as good here, and take less time
-        command = command.replace("--folds 5", "--folds 2")
+        # Fewer folds and seeds are as good here, and take less time
+        command = command.replace("--folds 5", "--folds 2").replace("--seeds 5", "--seeds 2")
         if name in IN_A_SHELL:
             run_in_shell(command)
         else:
