@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from ..serving.options import MAX_BODY
 
 MAX_NAME = 200  # characters of a label
-# What the statuses of errors mean, by route
+# These say what the statuses of errors mean, by route
 ERRORS_OF_BODY = {
     400: "the body is no JSON in UTF-8, or the header Host has a name that is not allowed",
     413: f"the body has more than {MAX_BODY:,} bytes",

@@ -201,7 +201,7 @@ class LabelSession:
                 self._learner.fit()
 
     def skip(self, person: str, number: int) -> None:
-        """Leave a text out: it is shown to nobody any more. A repetition, or a text that the person has gone
+        """Leave a text out, so that it is not shown again. A repetition, or a text that the person has gone
         back to, keeps its answer."""
         with self._lock:
             state = self._person(person)

@@ -168,7 +168,7 @@ class MaskSource:
             sizes = leading[1:]
             if leading[0] == num_rows:
                 keys = self.keys[:, 0]
-                # What has no tokens has the key of the first one, which a head reads
+                # Values of whole rows get the key of the first token, which a head reads
                 sizes = sizes or (1,)
             elif leading[0] % num_rows == 0 and sizes:
                 keys = self.keys[:, 0]
@@ -204,7 +204,7 @@ class MaskSource:
         return self.group_keys[reads_one]
 
 
-# Of the pass that this thread computes
+# Each thread has the source of the pass that it computes
 CURRENT: ContextVar[MaskSource | None] = ContextVar("mask_source", default=None)
 
 

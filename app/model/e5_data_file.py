@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-# What the file says of the model, in its order, by the names of transformers' BertConfig
+# The file has these sizes of the model in this order; the names are those of transformers' BertConfig
 SIZES = (
     "hidden_size",
     "num_hidden_layers",

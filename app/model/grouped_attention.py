@@ -39,7 +39,7 @@ class GroupMask:
         heads = query.shape[1]
         bias = bias.expand(-1, heads, -1, -1).flatten(0, 1)
         if bias.shape[1] == 1:
-            # That of a window is as large as the scores, too large to be kept
+            # The bias of a window is not kept, because it is as large as the scores
             self.kept_bias = bias
         return bias
 

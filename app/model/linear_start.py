@@ -45,8 +45,8 @@ def add_mean_layer(model: nn.Module) -> None:
     pooler = model.bert.pooler
     layer = type(layers[-1])(config, layer_idx=len(layers))
     attention = layer.attention
-    # With keys of 0 all scores are 0, so all tokens get the same attention. The query keeps its random start:
-    # the gradient of the key is a product with the query, and with both at 0 neither would ever learn.
+    # With keys of 0 all scores are 0, so all tokens get the same attention. The query keeps its random start,
+    # because the gradient of the key is a product with the query: with both at 0 neither would ever learn.
     nn.init.zeros_(attention.self.key.weight)
     # The feed-forward part adds nothing
     nn.init.zeros_(layer.output.dense.weight)

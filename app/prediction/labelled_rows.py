@@ -117,7 +117,7 @@ class ReportedRows:
 
     def taught_rows(self) -> TaughtRows | None:
         """Return all rows with the labels of person and teacher; None without a teacher, and, with a message,
-        where a column that nobody asked for is empty. Raises InputError where no row has both labels."""
+        where the column is empty and was not asked for. Raises InputError where no row has both labels."""
         if self.teacher is None:
             return None
         teacher_labels = np.array(self._teacher_labels)

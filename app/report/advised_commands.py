@@ -41,15 +41,11 @@ class AdvisedCommands:
 
     def cross_validation(self, folder: Path) -> str:
         """Return the command of a cross-validation with the settings of the run in `folder`."""
-        settings = path_word(folder / "config.yaml")
-        output = path_word(f"{folder}-5-folds")
-        return verb_command("cross-validate", "--folds 5", "--config", settings, "--output.dir", output)
+        return five_runs(folder, "folds")
 
     def other_seeds(self, folder: Path) -> str:
         """Return the command that trains the run in `folder` again with five seeds."""
-        settings = path_word(folder / "config.yaml")
-        output = path_word(f"{folder}-5-seeds")
-        return verb_command("cross-validate", "--seeds 5", "--config", settings, "--output.dir", output)
+        return five_runs(folder, "seeds")
 
     def suggestion(self, folder: Path) -> str:
         """Return the command that chooses rows of new.csv by the run in `folder`."""
@@ -79,6 +75,14 @@ class CallsOfPython(AdvisedCommands):
 
     def suggestion(self, folder: Path) -> str:
         return "classifier.predict_proba(texts_of_new_csv).max(axis=1).argsort()[:50]"
+
+
+def five_runs(folder: Path, what_differs: str) -> str:
+    """Return the command of five runs with the settings of the run in `folder`, of which the `folds` or the
+    `seeds` differ."""
+    settings = path_word(folder / "config.yaml")
+    output = path_word(f"{folder}-5-{what_differs}")
+    return verb_command("cross-validate", f"--{what_differs} 5", "--config", settings, "--output.dir", output)
 
 
 def option_text(value: Any) -> str:

@@ -145,12 +145,12 @@ def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:
             probabilities = all_labels.probabilities(teacher, place)
             right = float((probabilities.argmax(axis=1) == all_labels.student.label).mean())
             job, probabilities = all_labels.labelled(probabilities)
-            labels = job.test.label.to_numpy()
             students = {}
             for is_soft in (False, True):
                 students[is_soft] = [
                     job.student_of(probabilities, is_soft, place, seed + 1) for seed in range(options.seeds)
                 ]
+            labels = job.test.label.to_numpy()
             found = differences(labels, students[True], students[False], len(job.label_names))
             report[f"{name}, {teacher}"] = {"right": right, "students": students, "differences": found}
             gains.append(found["macro_f1"][0])
